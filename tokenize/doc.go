@@ -1,0 +1,2 @@
+// Package tokenize turns text into token ids.
+package tokenize
