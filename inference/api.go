@@ -25,6 +25,12 @@ const (
 	LaneInteractive             // a single short text somebody waits for
 )
 
+// Left and Right are the sides of a Truncation, for callers that know nothing of package tokenize.
+const (
+	Right = tokenize.Right
+	Left  = tokenize.Left
+)
+
 // Truncation says what happens to a text (or pair) with more tokens than the limit.
 // The zero value cuts at the model's limit, from the right.
 type Truncation struct {
@@ -86,9 +92,9 @@ type Timing struct {
 // Drift is how far a model's answer to one text moves when other texts share its batch, measured at start-up (or remembered
 // from an earlier start with the same model, runtime and machine).
 type Drift struct {
-	MaxLogit  float64 `json:"max_logit,omitempty"`  // rerankers: largest difference of one pair's logit
-	MinCosine float64 `json:"min_cosine,omitempty"` // embedders: smallest cosine of one text's vectors
-	Rows      int     `json:"rows"`                 // how many rows were compared
+	MaxLogit  float64 // rerankers: largest difference of one pair's logit
+	MinCosine float64 // embedders: smallest cosine of one text's vectors
+	Rows      int     // how many rows were compared
 }
 
 // Info is what a loaded model publishes about itself.
@@ -114,7 +120,7 @@ type Info struct {
 	Warnings    []string
 }
 
-// Embedder, Reranker: what the rest of the program needs of this package. *Model implements both halves by its kind.
+// Embedder turns texts into vectors.
 type Embedder interface {
 	Embed(ctx context.Context, r EmbedRequest) (*Embeddings, error)
 }
@@ -129,6 +135,16 @@ var ErrClosed = errors.New("the inference engine is shutting down")
 
 // ErrNotFinite is the Err of a RowError whose output held NaN or an infinity.
 var ErrNotFinite = errors.New("the model produced a value that is not finite")
+
+// KindError is returned when a model is asked for what its kind does not do.
+type KindError struct {
+	Model        string
+	Kind, Wanted Kind
+}
+
+func (e *KindError) Error() string {
+	return fmt.Sprintf("model %s is of kind %s, not %s", e.Model, e.Kind, e.Wanted)
+}
 
 // TooLongError is returned when truncation is refused and an item has more tokens than the limit. Nothing was computed.
 type TooLongError struct {

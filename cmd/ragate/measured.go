@@ -1,0 +1,60 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"ragate/inference"
+)
+
+// measurements remembers self-test results in a JSON file, so that a second start need not repeat them. Losing the file costs
+// a second of start-up, so every fault of it is treated as having no memory.
+type measurements struct {
+	path string
+	mu   sync.Mutex
+}
+
+func newMeasurements(path string) *measurements { return &measurements{path: path} }
+
+func (m *measurements) read() map[string]inference.Measured {
+	all := map[string]inference.Measured{}
+	if b, err := os.ReadFile(m.path); err == nil {
+		if json.Unmarshal(b, &all) != nil {
+			all = map[string]inference.Measured{}
+		}
+	}
+	return all
+}
+
+// Recall implements inference.Memory.
+func (m *measurements) Recall(key string) (inference.Measured, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, ok := m.read()[key]
+	return v, ok
+}
+
+// Remember implements inference.Memory. The file is replaced in one step; of two processes that write at once one wins.
+func (m *measurements) Remember(key string, v inference.Measured) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := m.read()
+	all[key] = v
+	b, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return
+	}
+	f, err := os.CreateTemp(filepath.Dir(m.path), ".measured-*")
+	if err != nil {
+		return
+	}
+	_, err = f.Write(append(b, '\n'))
+	if e := f.Close(); err == nil && e == nil {
+		err = os.Rename(f.Name(), m.path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+}

@@ -1,0 +1,394 @@
+package inference
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"time"
+
+	"ragate/inference/ort"
+	"ragate/models"
+	"ragate/models/graph"
+	"ragate/tokenize"
+)
+
+// core is what both kinds of model have in common.
+type core struct {
+	engine    *Engine
+	sched     *scheduler
+	queue     int
+	info      Info
+	plan      plan
+	manifest  models.Manifest
+	session   *ort.Session
+	tokenizer *tokenize.Tokenizer
+	head      head
+	limit     int // tokens per sequence that requests are held to
+	hardLimit int // that the model takes at all
+	warmID    int32
+	measured  Measured
+}
+
+func (c *core) shape() shape {
+	return shape{pad: c.plan.pad, maxRows: c.plan.maxRows, maxCols: c.hardLimit}
+}
+
+// Model is a loaded bi-encoder or cross-encoder. Which of Embed and Rerank works is said by Info().Kind.
+type Model struct{ core *core }
+
+// LoadEmbedder puts a bi-encoder on the engine. Errors: *models.LoadError, *models.IOError, *UnavailableError, those of tokenize.Parse.
+func (e *Engine) LoadEmbedder(m models.Manifest, set Settings) (*Model, error) {
+	c, err := e.load(m, models.KindEmbedder, set)
+	if err != nil {
+		return nil, err
+	}
+	return &Model{core: c}, nil
+}
+
+// LoadReranker puts a cross-encoder on the engine. Errors as LoadEmbedder's.
+func (e *Engine) LoadReranker(m models.Manifest, set Settings) (*Model, error) {
+	c, err := e.load(m, models.KindReranker, set)
+	if err != nil {
+		return nil, err
+	}
+	return &Model{core: c}, nil
+}
+
+func (e *Engine) load(m models.Manifest, kind models.Kind, set Settings) (*core, error) {
+	if e.sched != nil {
+		return nil, fmt.Errorf("model %s: the engine has started; load models before", m.ID)
+	}
+	m, err := m.As(kind)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(m.TokenizerPath)
+	if err != nil {
+		return nil, &models.LoadError{Model: m.ID, Path: m.TokenizerPath, Reason: "the tokenizer cannot be read", Err: err}
+	}
+	tok, err := tokenize.Parse(text)
+	if err != nil {
+		return nil, &models.LoadError{Model: m.ID, Path: m.TokenizerPath, Reason: "the tokenizer cannot be used", Err: err}
+	}
+	if e.cfg.EscapeSpecial {
+		tok = tok.EscapeSpecial()
+	}
+	facts, err := graph.InspectFile(m.GraphPath)
+	if err != nil {
+		return nil, &models.LoadError{Model: m.ID, Path: m.GraphPath, Reason: "the ONNX file cannot be read", Err: err}
+	}
+	inputs, outputs, err := e.cfg.Runtime.Describe(m.GraphPath)
+	if err != nil {
+		return nil, &models.LoadError{Model: m.ID, Path: m.GraphPath, Reason: "ONNX Runtime does not load the graph", Err: err}
+	}
+	binding, err := models.CheckIO(m, inputs, outputs)
+	if err != nil {
+		return nil, err
+	}
+
+	c := &core{engine: e, manifest: m, tokenizer: tok, hardLimit: m.MaxTokens, limit: m.MaxTokens}
+	if set.MaxTokens > 0 {
+		c.limit = min(c.limit, set.MaxTokens)
+	}
+	if special := tok.SpecialCount(kind == models.KindReranker); c.limit <= special {
+		return nil, fmt.Errorf("model %s: a limit of %d tokens leaves no room beside its %d special tokens; raise --max-tokens", m.ID, c.limit, special)
+	}
+	c.head = head{form: binding.Form, pooling: binding.Pooling, width: binding.Dimensions, columns: binding.Columns, relevant: binding.Relevant, normalize: m.Normalize}
+	if binding.Form == models.FormScores {
+		c.head.width = 1
+	}
+	if err := e.openSession(c, set, facts, binding); err != nil {
+		return nil, err
+	}
+	c.info = Info{
+		ID: m.ID, Aliases: m.Aliases, Kind: Kind(kind), Revision: m.Revision, SHA256: m.GraphSHA256, Created: m.Created,
+		MaxTokens: c.limit, Prompts: m.Prompts,
+		Provider: string(c.plan.provider), Precision: string(c.plan.precision), DType: facts.WeightType.String(),
+		Streams: c.plan.streams, Threads: c.plan.threads, Warnings: append(slices.Clone(m.Notes), c.plan.warnings...),
+	}
+	if kind == models.KindEmbedder {
+		c.info.Dimensions = binding.Dimensions
+		c.info.Pooling = string(m.Pooling)
+	}
+	if err := c.measure(); err != nil {
+		c.session.Close()
+		return nil, fmt.Errorf("model %s: self-test on the %s provider: %w", m.ID, c.plan.provider, err)
+	}
+	c.info.Drift = c.measured.Drift
+	e.cores = append(e.cores, c)
+	return c, nil
+}
+
+// openSession takes the first way of the plan that works. With provider `auto` the ways that fail become warnings.
+func (e *Engine) openSession(c *core, set Settings, facts *graph.Facts, binding models.Binding) error {
+	ways, _, err := plans(set, e.cfg.Machine, facts.DynamicallyQuantized, e.cfg.Runtime.Check)
+	if err != nil {
+		return fmt.Errorf("model %s: %w", c.manifest.ID, err)
+	}
+	var failed []error
+	for _, w := range ways {
+		path, err := e.graphFor(c.manifest, w, facts, binding)
+		if err == nil {
+			c.session, err = e.cfg.Runtime.NewSession(ort.SessionConfig{
+				GraphPath: path, Provider: w.provider, Arithmetic: w.arithmetic, Streams: w.streams, Threads: w.threads,
+				Binding: binding,
+			})
+		}
+		if err == nil {
+			c.plan = w
+			for _, f := range failed {
+				c.plan.warnings = append(c.plan.warnings, f.Error())
+			}
+			return nil
+		}
+		failed = append(failed, err)
+	}
+	return fmt.Errorf("model %s: %w", c.manifest.ID, &UnavailableError{Provider: set.Provider, Precision: set.Precision, Reasons: failed})
+}
+
+// graphFor gives the file that a plan runs: the model's own, or one rewritten from it and kept by its hash.
+func (e *Engine) graphFor(m models.Manifest, w plan, facts *graph.Facts, binding models.Binding) (string, error) {
+	prune := len(facts.Outputs) > 1
+	if !w.weightOnly && !prune {
+		return m.GraphPath, nil
+	}
+	version := ""
+	if w.weightOnly {
+		version = graph.WeightOnlyVersion
+	}
+	if prune {
+		if version != "" {
+			version += "+"
+		}
+		version += graph.PruneVersion + "-" + fileSafe(binding.Output)
+	}
+	entry, err := graph.Cached(e.cfg.CacheDir, graph.Source{Path: m.GraphPath, SHA256: m.GraphSHA256}, version, func(model []byte) ([]byte, error) {
+		var err error
+		if w.weightOnly {
+			if model, _, err = graph.WeightOnly(model); err != nil {
+				return nil, err
+			}
+		}
+		if prune {
+			model, _, err = graph.PruneOutputs(model, binding.Output)
+		}
+		return model, err
+	})
+	return entry.Path, err
+}
+
+// fileSafe keeps of a tensor's name what may stand in a file name.
+func fileSafe(s string) string {
+	out := []byte(s)
+	for i, b := range out {
+		if (b < 'a' || b > 'z') && (b < 'A' || b > 'Z') && (b < '0' || b > '9') && b != '_' && b != '.' {
+			out[i] = '_'
+		}
+	}
+	return string(out)
+}
+
+// Info describes the model as it runs.
+func (m *Model) Info() Info { return m.core.describe() }
+
+func (c *core) describe() Info {
+	i := c.info
+	if c.sched != nil {
+		i.BatchTokens = c.sched.sliceTokens(c.queue)
+	}
+	return i
+}
+
+// Tokens lists the tokens of a text, uncut.
+func (m *Model) Tokens(text string, special bool) []Token {
+	return m.core.tokenizer.Tokens(text, special)
+}
+
+// cutLimit is the number of tokens a request's rows are held to.
+func (c *core) cutLimit(t Truncation) int {
+	if t.MaxTokens > 0 {
+		return min(t.MaxTokens, c.limit)
+	}
+	return c.limit
+}
+
+// ids tokenises one text without special tokens. With room for keep tokens at most, and if it is the end that goes, reading stops there
+// and more says that something followed.
+func (c *core) ids(text string, t Truncation, keep int) (ids []int32, more bool) {
+	if t.Refuse || t.Side == tokenize.Left {
+		return c.tokenizer.AppendIDs(nil, text), false
+	}
+	return c.tokenizer.AppendIDsLimit(nil, text, keep)
+}
+
+// Embed computes one vector per text. Errors: *KindError, *TooLongError, *OverloadedError, *UnknownPromptError, *RowError (beside the rows that
+// worked), ErrClosed, the context's.
+func (m *Model) Embed(ctx context.Context, r EmbedRequest) (*Embeddings, error) {
+	c := m.core
+	if c.info.Kind != KindEmbedder {
+		return nil, &KindError{Model: c.info.ID, Kind: c.info.Kind, Wanted: KindEmbedder}
+	}
+	prefix, ok := c.info.Prompts[r.Prompt]
+	if !ok && r.Prompt != "" {
+		return nil, &UnknownPromptError{Prompt: r.Prompt, Known: sortedKeys(c.info.Prompts)}
+	}
+	out := &Embeddings{Dim: c.head.width}
+	j := &job{ctx: ctx, queue: c.queue, lane: r.Lane, rows: make([]row, len(r.Texts)), width: c.head.width}
+	began := time.Now()
+	limit := c.cutLimit(r.Truncation)
+	o := tokenize.Options{MaxTokens: limit, Side: r.Truncation.Side}
+	if r.Truncation.Refuse {
+		o.MaxTokens = 0
+	}
+	err := c.onCPU(ctx, func() error {
+		for i, text := range r.Texts {
+			if err := ctx.Err(); err != nil {
+				return context.Cause(ctx)
+			}
+			ids, more := c.ids(prefix+text, r.Truncation, limit)
+			enc, err := c.tokenizer.Single(nil, ids, o)
+			if err != nil {
+				return err
+			}
+			if r.Truncation.Refuse && len(enc.IDs) > limit {
+				return &TooLongError{Item: i, Tokens: len(enc.IDs), Limit: limit}
+			}
+			j.add(i, enc, more, &out.Usage)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	out.Timing.Tokenize = time.Since(began)
+	if err := c.run(j, &out.Timing); err != nil {
+		return nil, err
+	}
+	out.Values = j.values
+	if c.head.normalize && !r.SkipNormalize {
+		for i := range r.Texts {
+			normalize(out.Row(i))
+		}
+	}
+	return out, j.failure()
+}
+
+// Rerank computes one logit per document. Errors as Embed's.
+func (m *Model) Rerank(ctx context.Context, r RerankRequest) (*Scores, error) {
+	c := m.core
+	if c.info.Kind != KindReranker {
+		return nil, &KindError{Model: c.info.ID, Kind: c.info.Kind, Wanted: KindReranker}
+	}
+	out := &Scores{}
+	j := &job{ctx: ctx, queue: c.queue, lane: r.Lane, rows: make([]row, len(r.Documents)), width: 1}
+	began := time.Now()
+	limit := c.cutLimit(r.Truncation)
+	o := tokenize.Options{MaxTokens: limit, Side: r.Truncation.Side}
+	if r.Truncation.Refuse {
+		o.MaxTokens = 0
+	}
+	keep := limit
+	if r.MaxTokensPerDoc > 0 {
+		keep = min(keep, r.MaxTokensPerDoc)
+	}
+	err := c.onCPU(ctx, func() error {
+		query, queryMore := c.ids(r.Query, r.Truncation, limit)
+		for i, text := range r.Documents {
+			if err := ctx.Err(); err != nil {
+				return context.Cause(ctx)
+			}
+			doc, more := c.ids(text, r.Truncation, keep)
+			if n := r.MaxTokensPerDoc; n > 0 && len(doc) > n {
+				more = true
+				if r.Truncation.Side == tokenize.Left {
+					doc = doc[len(doc)-n:]
+				} else {
+					doc = doc[:n]
+				}
+			}
+			enc, err := c.tokenizer.Pair(nil, query, doc, o)
+			if err != nil {
+				return err
+			}
+			if r.Truncation.Refuse && len(enc.IDs) > limit {
+				return &TooLongError{Item: i, Tokens: len(enc.IDs), Limit: limit}
+			}
+			j.add(i, enc, more || queryMore, &out.Usage)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	out.Timing.Tokenize = time.Since(began)
+	if err := c.run(j, &out.Timing); err != nil {
+		return nil, err
+	}
+	out.Logits = j.values
+	return out, j.failure()
+}
+
+// onCPU runs the tokenising part of a request while no more of them run than there are CPUs.
+func (c *core) onCPU(ctx context.Context, f func() error) error {
+	if err := c.engine.tokenise.Acquire(ctx, 1); err != nil {
+		return context.Cause(ctx)
+	}
+	defer c.engine.tokenise.Release(1)
+	return f()
+}
+
+func (j *job) add(i int, enc tokenize.Encoding, more bool, u *Usage) {
+	j.rows[i] = row{ids: enc.IDs, typeOneAt: enc.TypeOneAt, pos: i}
+	u.Tokens += len(enc.IDs)
+	if more || enc.Cut() > 0 {
+		u.Cut = append(u.Cut, i)
+	}
+}
+
+// run takes the job through the scheduler.
+func (c *core) run(j *job, t *Timing) error {
+	if c.sched == nil {
+		return fmt.Errorf("model %s: the engine has not started", c.info.ID)
+	}
+	j.values = make([]float32, len(j.rows)*j.width)
+	if err := c.sched.submit(j); err != nil {
+		return err
+	}
+	if err := c.sched.wait(j); err != nil {
+		return err
+	}
+	t.Queue, t.Inference = j.queued, j.ran
+	return nil
+}
+
+// failure makes the job's row errors into one. Failed rows are NaN in the values.
+func (j *job) failure() error {
+	var first *RowError
+	for i, err := range j.errs {
+		if err == nil {
+			continue
+		}
+		for k := range j.width {
+			j.values[i*j.width+k] = float32(math.NaN())
+		}
+		if first == nil {
+			first = &RowError{Item: i, Err: err}
+		}
+		first.Failed++
+	}
+	if first == nil {
+		return nil
+	}
+	return first
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

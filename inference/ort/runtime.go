@@ -1,0 +1,157 @@
+package ort
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+
+	ortgo "github.com/yalue/onnxruntime_go"
+)
+
+// Provider names an execution provider.
+type Provider string
+
+const (
+	CPU      Provider = "cpu"
+	OpenVINO Provider = "openvino"
+	CUDA     Provider = "cuda"
+	TensorRT Provider = "tensorrt"
+)
+
+// Providers lists the names in the order that `auto` prefers them in. TensorRT is never chosen by `auto`: it compiles an
+// engine per shape, minutes each, which nobody wants unasked.
+var Providers = []Provider{CUDA, OpenVINO, CPU, TensorRT}
+
+// providerLibrary is the plug-in file that has to lie beside the runtime's own library for a provider to exist; the CPU
+// provider is part of the runtime itself.
+var providerLibrary = map[Provider]string{
+	OpenVINO: "libonnxruntime_providers_openvino.so",
+	CUDA:     "libonnxruntime_providers_cuda.so",
+	TensorRT: "libonnxruntime_providers_tensorrt.so",
+}
+
+// ProviderError says why a provider cannot run here.
+type ProviderError struct {
+	Provider Provider
+	Missing  string // the library that is not there; "" when it is there but failed
+	Runtime  string // path of the ONNX Runtime library in use
+	Err      error
+}
+
+func (e *ProviderError) Error() string {
+	if e.Missing != "" {
+		return fmt.Sprintf("execution provider %q is not available: %s is not beside %s; install an ONNX Runtime built with it and name it by --ort-library, or choose --provider auto",
+			e.Provider, e.Missing, e.Runtime)
+	}
+	return fmt.Sprintf("execution provider %q cannot run here: %v", e.Provider, e.Err)
+}
+
+func (e *ProviderError) Unwrap() error { return e.Err }
+
+// Runtime is the loaded ONNX Runtime library. A process has at most one at a time: the library keeps global state.
+type Runtime struct {
+	path    string
+	version string
+
+	mu       sync.Mutex
+	sessions int
+	closed   bool
+}
+
+var (
+	openMu sync.Mutex // guards open: the binding keeps the library in package variables
+	open   *Runtime
+)
+
+// Open loads the library at path and initialises it. Errors: a path that is no file; a library of another interface version;
+// a second Open before Close.
+func Open(path string) (*Runtime, error) {
+	openMu.Lock()
+	defer openMu.Unlock()
+	if open != nil {
+		return nil, fmt.Errorf("ort: %s is loaded already; close it before loading %s", open.path, path)
+	}
+	if fi, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("ort: ONNX Runtime library: %w; run `make setup`, or name it by --ort-library or RAGATE_ORT_LIBRARY", err)
+	} else if fi.IsDir() {
+		return nil, fmt.Errorf("ort: ONNX Runtime library: %s is a folder; name the library file in it by --ort-library or RAGATE_ORT_LIBRARY", path)
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, fmt.Errorf("ort: ONNX Runtime library: %w", err)
+	}
+	if real, err = filepath.Abs(real); err != nil {
+		return nil, fmt.Errorf("ort: ONNX Runtime library: %w", err)
+	}
+	ortgo.SetSharedLibraryPath(real)
+	if err := ortgo.InitializeEnvironment(ortgo.WithLogLevelError()); err != nil {
+		return nil, fmt.Errorf("ort: load %s: %w", real, err)
+	}
+	open = &Runtime{path: real, version: ortgo.GetVersion()}
+	return open, nil
+}
+
+// Version is the library's own version, for example "1.24.1".
+func (r *Runtime) Version() string { return r.version }
+
+// Path is the library file in use, links resolved.
+func (r *Runtime) Path() string { return r.path }
+
+// Check says whether a provider's library is there. nil does not yet mean that it works: its own dependencies (a driver, a
+// toolkit) are only tried when a session is made.
+func (r *Runtime) Check(p Provider) error {
+	if p == CPU {
+		return nil
+	}
+	name, ok := providerLibrary[p]
+	if !ok {
+		return fmt.Errorf("unknown execution provider %q; known: cpu, openvino, cuda, tensorrt, auto", p)
+	}
+	switch runtime.GOOS {
+	case "darwin":
+		name = strings.TrimSuffix(name, ".so") + ".dylib"
+	case "windows":
+		name = strings.TrimSuffix(strings.TrimPrefix(name, "lib"), ".so") + ".dll"
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(r.path), name)); err != nil {
+		return &ProviderError{Provider: p, Missing: name, Runtime: r.path, Err: err}
+	}
+	return nil
+}
+
+// Close unloads the library. It refuses while a session is open, since unloading would pull the code from under it.
+func (r *Runtime) Close() error {
+	openMu.Lock()
+	defer openMu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil
+	}
+	if r.sessions > 0 {
+		return fmt.Errorf("ort: %d sessions are still open", r.sessions)
+	}
+	r.closed = true
+	open = nil
+	return ortgo.DestroyEnvironment()
+}
+
+func (r *Runtime) retain() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return errors.New("ort: the library is closed")
+	}
+	r.sessions++
+	return nil
+}
+
+func (r *Runtime) release() {
+	r.mu.Lock()
+	r.sessions--
+	r.mu.Unlock()
+}

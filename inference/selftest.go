@@ -1,0 +1,157 @@
+package inference
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"ragate/inference/ort"
+	"ragate/models"
+	"ragate/tokenize"
+)
+
+// probeText is cut to the lengths of probeLengths for the self-test. Natural text, since random ids drive activations to places
+// where rounding looks worse than users will ever see it.
+var probeText = strings.Repeat(`The quality gate scores every retrieved chunk against the question and keeps those that deserve the context. `+
+	`Rotterdam handled 435 million tonnes of cargo in that year, most of it crude oil, containers and iron ore. `+
+	`A heat pump moves warmth from outside to inside, even when the air is colder than the room; below -15 °C its yield drops. `+
+	`Employees accrue 2.08 days of leave a month, which lapse five years after the year in which they were earned. `+
+	`If the build fails with exit code 137, the container ran out of memory. `, 8)
+
+// probeLengths are tokens per probe: on both sides of the padding steps, short and long.
+var probeLengths = []int{7, 16, 17, 30, 48, 63, 90, 128, 200}
+
+// driftMates is how many other rows share a probe's batch.
+const driftMates = 5
+
+// key names the circumstances that measurements hold in.
+func (c *core) key() string {
+	m := c.engine.cfg.Machine
+	return fmt.Sprintf("2|%s|%s|%s|%s|%dx%d|pad %d|ort %s|%s|%d cpus", c.manifest.GraphSHA256, c.manifest.TokenizerSHA256, c.plan.provider,
+		c.plan.precision, c.plan.streams, c.plan.threads, c.plan.pad, c.engine.cfg.Runtime.Version(), m.Name, m.CPUs)
+}
+
+// measure finds how far answers move with batch mates, and the token rate of one stream; or recalls both.
+func (c *core) measure() error {
+	c.warmID = 0
+	mem := c.engine.cfg.Memory
+	if mem != nil {
+		if got, ok := mem.Recall(c.key()); ok {
+			c.measured = got
+			return nil
+		}
+	}
+	st, err := c.session.NewStream()
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	if err := c.measureOn(st); err != nil {
+		return err
+	}
+	if mem != nil {
+		mem.Remember(c.key(), c.measured)
+	}
+	return nil
+}
+
+func (c *core) measureOn(st runner) error {
+	probes, err := c.probes()
+	if err != nil {
+		return err
+	}
+	sh := c.shape()
+	drift := Drift{MinCosine: 1}
+	one := func(rows []ort.Row, at, cols int) ([]float32, error) {
+		out, err := st.Run(rows, cols)
+		if err != nil {
+			return nil, err
+		}
+		if err := c.head.check(out, len(rows), cols); err != nil {
+			return nil, err
+		}
+		v := make([]float32, c.head.width)
+		if err := c.head.read(v, out, at, len(rows[at].IDs), cols); err != nil {
+			return nil, fmt.Errorf("probe of %d tokens: %w", len(rows[at].IDs), err)
+		}
+		return v, nil
+	}
+	var tokens int
+	var busy time.Duration
+	for i, p := range probes {
+		alone, err := one([]ort.Row{p}, 0, sh.cols(len(p.IDs)))
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		again, err := one([]ort.Row{p}, 0, sh.cols(len(p.IDs)))
+		if err != nil {
+			return err
+		}
+		busy += time.Since(began)
+		tokens += len(p.IDs)
+		drift.compare(c.head.form, alone, again)
+		if sh.maxRows == 1 {
+			continue // it never has mates
+		}
+		// Mates as the scheduler may give: of any length that pads to the same or to the next multiple.
+		for _, extra := range []int{0, sh.pad} {
+			cols := min(sh.cols(len(p.IDs))+extra, sh.maxCols)
+			rows := []ort.Row{}
+			for k := range driftMates {
+				mate := probes[(i+1+2*k)%len(probes)]
+				n := min(len(mate.IDs), cols-k)
+				rows = append(rows, ort.Row{IDs: mate.IDs[:max(n, 1)], TypeOneAt: min(mate.TypeOneAt, max(n, 1))})
+			}
+			at := i % driftMates
+			rows = append(rows[:at], append([]ort.Row{p}, rows[at:]...)...)
+			among, err := one(rows, at, cols)
+			if err != nil {
+				return err
+			}
+			drift.compare(c.head.form, alone, among)
+		}
+	}
+	drift.Rows = len(probes)
+	c.measured = Measured{Drift: drift, TokensPerSecond: float64(tokens) / busy.Seconds()}
+	return nil
+}
+
+// probes are rows of the self-test: texts for an embedder, pairs for a reranker.
+func (c *core) probes() ([]ort.Row, error) {
+	ids := c.tokenizer.AppendIDs(nil, probeText)
+	query := c.tokenizer.AppendIDs(nil, "how many days of leave does an employee accrue")
+	var rows []ort.Row
+	for i, n := range probeLengths {
+		n = min(n, c.limit)
+		var enc tokenize.Encoding
+		var err error
+		if from := ids[i*11:]; c.head.form == models.FormScores {
+			enc, err = c.tokenizer.Pair(nil, query[:min(len(query), n/2)], from, tokenize.Options{MaxTokens: n})
+		} else {
+			enc, err = c.tokenizer.Single(nil, from, tokenize.Options{MaxTokens: n})
+		}
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, ort.Row{IDs: enc.IDs, TypeOneAt: enc.TypeOneAt})
+	}
+	return rows, nil
+}
+
+// compare widens the drift by the distance of two answers to the same row.
+func (d *Drift) compare(f models.Form, a, b []float32) {
+	if f == models.FormScores {
+		d.MaxLogit = max(d.MaxLogit, math.Abs(float64(a[0])-float64(b[0])))
+		d.MinCosine = 0
+		return
+	}
+	var ab, aa, bb float64
+	for i := range a {
+		ab += float64(a[i]) * float64(b[i])
+		aa += float64(a[i]) * float64(a[i])
+		bb += float64(b[i]) * float64(b[i])
+	}
+	d.MinCosine = min(d.MinCosine, ab/math.Sqrt(aa*bb))
+}

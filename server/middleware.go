@@ -1,0 +1,300 @@
+package server
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"ragate/inference"
+)
+
+// exchange is one request and its answer, with what the log line and the metrics will say of it. It belongs to the request's goroutine.
+type exchange struct {
+	s       *Server
+	w       *echo.Response
+	r       *http.Request
+	route   string // the pattern, "unmatched" where there is none
+	param   string // what matched the pattern's *
+	dialect dialect
+	id      string
+	key     string // name of the caller's key
+	begun   time.Time
+	bytesIn int64 // of the body, as read
+
+	models []loaded // of the phase the request came in; set for work
+	item   func(i int) string
+
+	// What a handler that worked leaves for the log.
+	model  string
+	items  int
+	usage  inference.Usage
+	timing inference.Timing
+
+	refusal *refusal
+	broken  bool // the refusal came when part of the answer was sent
+}
+
+type handler func(x *exchange) error
+
+const exchangeKey = "exchange"
+
+func (s *Server) handle(h handler) echo.HandlerFunc {
+	return func(c echo.Context) error { return h(c.Get(exchangeKey).(*exchange)) }
+}
+
+// open are the routes that ask for no key: probes and scrapers have none.
+var open = map[string]bool{"/health": true, "/ready": true, "/metrics": true}
+
+// around wraps every request, known route or not: id, key, panics, the error's body, metrics and the one log line.
+func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r := c.Request()
+		x := &exchange{s: s, w: c.Response(), r: r, begun: time.Now(), id: requestID(r.Header), dialect: dialectOf(r.URL.Path)}
+		if x.route = c.Path(); !s.patterns[x.route] {
+			x.route = "unmatched"
+		}
+		x.param = c.Param("*")
+		c.Set(exchangeKey, x)
+		x.w.Header().Set("X-Request-Id", x.id)
+		if r.ContentLength != 0 {
+			setReadDeadline(x.w, x.begun.Add(s.cfg.BodyTimeout))
+		}
+		s.metrics.inFlight.Inc()
+		defer func() {
+			v := recover()
+			if v != nil && v != http.ErrAbortHandler {
+				x.fail(&refusal{kind: kindInternal, message: "the server failed on this request; its log has the cause under this request id",
+					cause: fmt.Errorf("panic: %v\n%s", v, debug.Stack())})
+			}
+			s.metrics.inFlight.Dec()
+			x.finish()
+			if v == http.ErrAbortHandler || x.broken {
+				panic(http.ErrAbortHandler) // closes the connection: a client must not take half an answer for a whole one
+			}
+		}()
+
+		var err error
+		if name, ok := s.keys.find(r.Header); ok || open[x.route] {
+			x.key = name
+			err = next(c)
+		} else {
+			x.w.Header().Set("WWW-Authenticate", `Bearer realm="ragate"`)
+			err = refuse(kindKey, "", "a valid API key is needed: send it as `Authorization: Bearer KEY` or in `X-API-Key`; the keys are those of %s", s.cfg.Settings.Keys)
+		}
+		if err != nil {
+			x.fail(x.classify(err))
+		}
+		return nil
+	}
+}
+
+// working admits a request as work: it is refused unless the server is ready, and waited for when it shuts down.
+func (s *Server) working(h handler) handler {
+	return func(x *exchange) error {
+		models, phase, reason := s.life.begin()
+		if phase != phaseReady {
+			return s.refusePhase(phase, reason)
+		}
+		defer s.life.end()
+		x.models = models
+		return h(x)
+	}
+}
+
+// refusePhase is the refusal of a server that is not ready.
+func (s *Server) refusePhase(p phase, reason string) *refusal {
+	r := refuse(kindDraining, "", "the server is shutting down: send the request to another, or again later")
+	if p == phaseStarting {
+		r = refuse(kindStarting, "", "the server is starting: %s; try again in %d s", reason, wholeSeconds(s.cfg.RetryAfter))
+	}
+	r.retryAfter = s.cfg.RetryAfter
+	return r
+}
+
+// fail answers with a refusal, unless an answer has begun.
+func (x *exchange) fail(r *refusal) {
+	x.refusal = r
+	if x.w.Committed {
+		x.broken = true
+		return
+	}
+	if r.kind != kindGone && r.kind != kindTimeout {
+		x.drain()
+	}
+	h := x.w.Header()
+	if r.retryAfter > 0 {
+		h.Set("Retry-After", strconv.FormatInt(wholeSeconds(r.retryAfter), 10))
+	}
+	x.send(r.status(x.dialect), r.appendBody(make([]byte, 0, 512), x.dialect))
+}
+
+// send writes a JSON answer.
+func (x *exchange) send(status int, body []byte) {
+	h := x.w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if x.timing != (inference.Timing{}) {
+		h.Set("Server-Timing", serverTiming(x.timing))
+	}
+	if n := len(x.usage.Cut); n > 0 {
+		h.Set("X-Ragate-Truncated", strconv.Itoa(n))
+	}
+	x.writeBy()
+	x.w.WriteHeader(status)
+	_, _ = x.w.Write(body) // a client that has left is seen by its context
+}
+
+// write streams a piece of a JSON answer.
+func (x *exchange) write(piece []byte) error {
+	if !x.w.Committed {
+		x.w.Header().Set("Content-Type", "application/json")
+		x.w.WriteHeader(http.StatusOK)
+	}
+	x.writeBy()
+	_, err := x.w.Write(piece)
+	return err
+}
+
+// writeBy gives the client WriteTimeout from now to take what is written next.
+func (x *exchange) writeBy() {
+	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(x.s.cfg.WriteTimeout))
+}
+
+func serverTiming(t inference.Timing) string {
+	b := make([]byte, 0, 80)
+	for _, stage := range []struct {
+		name string
+		d    time.Duration
+	}{{"tokenize", t.Tokenize}, {"queue", t.Queue}, {"inference", t.Inference}} {
+		if len(b) > 0 {
+			b = append(b, ", "...)
+		}
+		b = append(append(b, stage.name...), ";dur="...)
+		b = strconv.AppendFloat(b, float64(stage.d)/float64(time.Millisecond), 'f', 3, 64)
+	}
+	return string(b)
+}
+
+// finish counts the request and writes its log line. Texts never appear in it: messages quote only names and numbers.
+func (x *exchange) finish() {
+	took := time.Since(x.begun)
+	status, level := x.w.Status, slog.LevelInfo
+	if x.refusal != nil && x.refusal.kind == kindGone {
+		status = statusClientGone
+	}
+	x.s.metrics.requestDone(x, status, took)
+	switch {
+	case status >= 500 && x.refusal != nil && x.refusal.retryAfter == 0:
+		level = slog.LevelError
+	case status == http.StatusTooManyRequests || status >= 500:
+		level = slog.LevelWarn
+	case open[x.route]:
+		level = slog.LevelDebug // probes and scrapes come every few seconds
+	}
+	ctx := x.r.Context()
+	if !x.s.log.Enabled(ctx, level) {
+		return
+	}
+	attrs := make([]slog.Attr, 0, 20)
+	attrs = append(attrs,
+		slog.String("request_id", x.id),
+		slog.String("method", clip(x.r.Method)),
+		slog.String("route", x.route),
+		slog.Int("status", status),
+		slog.Float64("duration_ms", milliseconds(took)),
+		slog.String("remote", x.r.RemoteAddr),
+		slog.Int64("bytes_in", x.bytesIn),
+		slog.Int64("bytes_out", x.w.Size),
+	)
+	if x.key != "" {
+		attrs = append(attrs, slog.String("key", x.key))
+	}
+	if x.model != "" {
+		attrs = append(attrs, slog.String("model", x.model), slog.Int("items", x.items))
+	}
+	if x.usage.Tokens > 0 {
+		attrs = append(attrs,
+			slog.Int("tokens", x.usage.Tokens),
+			slog.Int("items_cut", len(x.usage.Cut)),
+			slog.Float64("tokenize_ms", milliseconds(x.timing.Tokenize)),
+			slog.Float64("queue_ms", milliseconds(x.timing.Queue)),
+			slog.Float64("inference_ms", milliseconds(x.timing.Inference)),
+		)
+	}
+	if x.refusal != nil {
+		attrs = append(attrs, slog.String("refused", kinds[x.refusal.kind].code), slog.String("error", x.refusal.message))
+		if x.refusal.cause != nil && level == slog.LevelError {
+			attrs = append(attrs, slog.String("cause", x.refusal.cause.Error()))
+		}
+	}
+	x.s.log.LogAttrs(ctx, level, "request", attrs...)
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// requestID returns the caller's id when it is one: visible ASCII of a bounded length. Otherwise it makes one.
+func requestID(h http.Header) string {
+	if id := h.Get("X-Request-Id"); id != "" && len(id) <= maxRequestIDSize && visibleASCII(id) {
+		return id
+	}
+	return newID()
+}
+
+// newID returns 128 random bits in the text form of a UUID version 4.
+func newID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	h := hex.EncodeToString(b[:])
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}
+
+// keyring compares a caller's key with all keys in constant time: hashes have one length, and every key is compared each time.
+type keyring []struct {
+	name string
+	hash [sha256.Size]byte
+}
+
+func newKeyring(keys []Key) keyring {
+	ring := make(keyring, len(keys))
+	for i, k := range keys {
+		ring[i].name, ring[i].hash = k.Name, sha256.Sum256([]byte(k.Key))
+	}
+	return ring
+}
+
+// find returns the name of the key that a request carries; true with no name where no key is asked for.
+func (ring keyring) find(h http.Header) (name string, ok bool) {
+	if len(ring) == 0 {
+		return "", true
+	}
+	for _, given := range []string{bearer(h.Get("Authorization")), h.Get("X-API-Key")} {
+		hash := sha256.Sum256([]byte(given))
+		for _, k := range ring {
+			if subtle.ConstantTimeCompare(hash[:], k.hash[:]) == 1 {
+				name, ok = k.name, true
+			}
+		}
+	}
+	return name, ok
+}
+
+// bearer returns the token of an Authorization header, "" for another scheme. No key is empty, so "" matches none.
+func bearer(authorization string) string {
+	scheme, token, _ := strings.Cut(authorization, " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}

@@ -1,0 +1,141 @@
+package server
+
+import (
+	"ragate/inference"
+)
+
+// OpenAI's dialect: POST /v1/embeddings, GET /v1/models.
+
+// inputTypes maps what clients send as input_type to the meaning whose prefix is added. OpenAI itself has no such field; NVIDIA's and
+// Voyage's services use the first three names, Cohere's the others, of which the last two mean no prefix.
+var inputTypes = map[string]string{
+	"query":           "query",
+	"passage":         "passage",
+	"document":        "passage",
+	"search_query":    "query",
+	"search_document": "passage",
+	"classification":  "",
+	"clustering":      "",
+}
+
+var inputTypeNames = []string{"query", "passage", "document", "search_query", "search_document", "classification", "clustering"}
+
+func (s *Server) openaiEmbeddings(x *exchange) error {
+	body, err := x.readBody()
+	if err != nil {
+		return err
+	}
+	f := readObject(body, "input", "model", "encoding_format", "dimensions", "input_type")
+	texts := f.texts("input", bounds{s.cfg.MaxItems, s.cfg.Settings.MaxItems}, true)
+	name := f.optText("model")
+	format := f.choice("encoding_format", "float", "float", "base64")
+	inputType := f.choice("input_type", "", inputTypeNames...)
+	if f.bad != nil {
+		return f.bad
+	}
+	m, err := x.pick(inference.KindEmbedder, name)
+	if err != nil {
+		return err
+	}
+	dim := f.count("dimensions", m.info.Dimensions)
+	if f.bad != nil {
+		return f.bad
+	}
+	x.item = itemOf("input", f.raw("input")[0] == '"')
+	e, err := x.embed(m, inference.EmbedRequest{
+		Texts:      texts,
+		Prompt:     m.prompt(inputTypes[inputType]),
+		Truncation: inference.Truncation{Refuse: !s.cfg.Truncate},
+	})
+	if err != nil {
+		return err
+	}
+	shorten(e, dim, true)
+
+	b := make([]byte, 0, 256+len(texts)*(64+vectorBytes*e.Dim))
+	b = append(b, `{"object":"list","data":[`...)
+	for i := range texts {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"object":"embedding","index":`...)
+		b = appendInt(b, i)
+		b = append(b, `,"embedding":`...)
+		if format == "base64" {
+			b = appendBase64(b, e.Row(i))
+		} else {
+			b = appendVector(b, e.Row(i))
+		}
+		b = append(b, '}')
+	}
+	b = append(b, `],"model":`...)
+	b = appendString(b, m.info.ID)
+	b = appendUsage(b, e.Usage)
+	b = append(b, '}')
+	x.send(200, b)
+	return nil
+}
+
+// appendUsage appends the members `usage` and, where items were cut, `truncated` with their positions.
+func appendUsage(b []byte, u inference.Usage) []byte {
+	b = append(b, `,"usage":{"prompt_tokens":`...)
+	b = appendInt(b, u.Tokens)
+	b = append(b, `,"total_tokens":`...)
+	b = appendInt(b, u.Tokens)
+	b = append(b, '}')
+	if len(u.Cut) > 0 {
+		b = append(b, `,"truncated":`...)
+		b = appendInts(b, u.Cut)
+	}
+	return b
+}
+
+func (s *Server) listModels(x *exchange) error {
+	models, p, reason := s.life.now()
+	if p == phaseStarting {
+		return s.refusePhase(p, reason)
+	}
+	b := append(make([]byte, 0, 512), `{"object":"list","data":[`...)
+	for i, m := range models {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = s.appendModel(b, m)
+	}
+	x.send(200, append(b, "]}"...))
+	return nil
+}
+
+func (s *Server) showModel(x *exchange) error {
+	models, p, reason := s.life.now()
+	if p == phaseStarting {
+		return s.refusePhase(p, reason)
+	}
+	for _, m := range models {
+		if m.is(x.param) {
+			x.send(200, s.appendModel(nil, m))
+			return nil
+		}
+	}
+	x.models = models
+	return refuse(kindModel, "model", "model %s is not loaded; loaded here: %s", quote(x.param), x.loadedIDs(""))
+}
+
+// appendModel appends an entry of /v1/models. Only embedders have dimensions.
+func (s *Server) appendModel(b []byte, m loaded) []byte {
+	b = append(b, `{"id":`...)
+	b = appendString(b, m.info.ID)
+	b = append(b, `,"object":"model","created":`...)
+	b = appendInt(b, int(max(0, m.info.Created.Unix())))
+	b = append(b, `,"owned_by":`...)
+	b = appendString(b, owner(m.info.ID))
+	b = append(b, `,"kind":`...)
+	b = appendString(b, string(m.info.Kind))
+	b = append(b, `,"max_tokens":`...)
+	b = appendInt(b, m.maxTokens(s.cfg.MaxTokens))
+	if m.info.Kind == inference.KindEmbedder {
+		b = append(b, `,"dimensions":`...)
+		b = appendInt(b, m.info.Dimensions)
+	}
+	return append(b, '}')
+}

@@ -1,0 +1,147 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"ragate/inference"
+)
+
+// What operators and orchestrators ask: /health, /ready, /metrics, /info. None of them touches the models or waits for work.
+
+// health says that the process answers. It looks at nothing else, so that a busy server is never killed for being busy.
+func (s *Server) health(x *exchange) error {
+	x.send(http.StatusOK, []byte(`{"status":"ok"}`))
+	return nil
+}
+
+// ready says whether work is accepted, and if not why.
+func (s *Server) ready(x *exchange) error {
+	_, p, reason := s.life.now()
+	if p == phaseReady {
+		x.send(http.StatusOK, []byte(`{"status":"ready"}`))
+		return nil
+	}
+	r := s.refusePhase(p, reason)
+	if p == phaseDraining {
+		reason = "the server is shutting down"
+	}
+	b := append(make([]byte, 0, 512), `{"status":`...)
+	b = appendString(b, p.String())
+	b = append(b, `,"reason":`...)
+	b = appendString(b, reason)
+	b = append(b, `,"error":`...)
+	b = r.appendObject(b)
+	x.w.Header().Set("Retry-After", strconv.FormatInt(wholeSeconds(r.retryAfter), 10))
+	x.send(http.StatusServiceUnavailable, append(b, '}'))
+	return nil
+}
+
+func (s *Server) serveMetrics(x *exchange) error {
+	x.writeBy()
+	s.metrics.handler.ServeHTTP(x.w, x.r)
+	return nil
+}
+
+// teiInfo holds the fields of TEI's /info under TEI's names, for the model that serves its routes, then this server's own.
+type teiInfo struct {
+	ModelID   string         `json:"model_id"`
+	ModelSHA  *string        `json:"model_sha"` // the revision, as in TEI
+	ModelType map[string]any `json:"model_type"`
+	DType     string         `json:"model_dtype"`
+
+	MaxConcurrentRequests int    `json:"max_concurrent_requests"` // requests of full length that the queue holds
+	MaxInputLength        int    `json:"max_input_length"`
+	MaxBatchTokens        int    `json:"max_batch_tokens"`
+	MaxBatchRequests      *int   `json:"max_batch_requests"` // null: batches are bounded by tokens alone
+	MaxClientBatchSize    int    `json:"max_client_batch_size"`
+	AutoTruncate          bool   `json:"auto_truncate"`
+	Version               string `json:"version"`
+
+	Status string      `json:"status"`
+	Limits limitsInfo  `json:"limits"`
+	Models []modelInfo `json:"models"`
+}
+
+type limitsInfo struct {
+	MaxBodyBytes    int64 `json:"max_body_bytes"`
+	MaxItems        int   `json:"max_items"`
+	MaxDocuments    int   `json:"max_documents"`
+	MaxQueuedTokens int   `json:"max_queued_tokens,omitempty"`
+}
+
+type modelInfo struct {
+	ID              string            `json:"id"`
+	Aliases         []string          `json:"aliases,omitempty"`
+	Kind            inference.Kind    `json:"kind"`
+	Revision        string            `json:"revision,omitempty"`
+	SHA256          string            `json:"sha256"`
+	Dimensions      int               `json:"dimensions,omitempty"`
+	MaxTokens       int               `json:"max_tokens"`
+	Pooling         string            `json:"pooling,omitempty"`
+	Prompts         map[string]string `json:"prompts,omitempty"`
+	Provider        string            `json:"provider"` // the one that runs
+	Precision       string            `json:"precision"`
+	DType           string            `json:"dtype"`
+	Streams         int               `json:"streams"`
+	Threads         int               `json:"threads"`
+	BatchTokens     int               `json:"max_batch_tokens"`
+	BatchInvariance inference.Drift   `json:"batch_invariance"`
+	Warnings        []string          `json:"warnings"`
+}
+
+func (s *Server) info(x *exchange) error {
+	models, p, reason := s.life.now()
+	if len(models) == 0 {
+		return s.refusePhase(p, reason)
+	}
+	stats, _ := s.life.snapshot()
+	main := models[0]
+	for _, m := range models {
+		if m.info.Kind == inference.KindEmbedder {
+			main = m
+			break
+		}
+	}
+	out := teiInfo{
+		ModelID:               main.info.ID,
+		ModelType:             map[string]any{"embedding": map[string]string{"pooling": main.info.Pooling}},
+		DType:                 main.info.DType,
+		MaxConcurrentRequests: max(1, stats.MaxQueuedTokens/max(1, main.maxTokens(s.cfg.MaxTokens))),
+		MaxInputLength:        main.maxTokens(s.cfg.MaxTokens),
+		MaxBatchTokens:        main.info.BatchTokens,
+		MaxClientBatchSize:    s.cfg.MaxItems,
+		AutoTruncate:          s.cfg.Truncate,
+		Version:               s.cfg.Version,
+		Status:                p.String(),
+		Limits: limitsInfo{
+			MaxBodyBytes:    s.cfg.MaxBodyBytes,
+			MaxItems:        s.cfg.MaxItems,
+			MaxDocuments:    s.cfg.MaxDocuments,
+			MaxQueuedTokens: stats.MaxQueuedTokens,
+		},
+	}
+	if main.info.Revision != "" {
+		out.ModelSHA = &main.info.Revision
+	}
+	if main.info.Kind == inference.KindReranker {
+		out.ModelType = map[string]any{"reranker": map[string]any{"id2label": map[string]string{"0": "LABEL_0"}, "label2id": map[string]int{"LABEL_0": 0}}}
+	}
+	for _, m := range models {
+		i := m.Info()
+		out.Models = append(out.Models, modelInfo{
+			ID: i.ID, Aliases: i.Aliases, Kind: i.Kind, Revision: i.Revision, SHA256: i.SHA256,
+			Dimensions: i.Dimensions, MaxTokens: m.maxTokens(s.cfg.MaxTokens), Pooling: i.Pooling, Prompts: i.Prompts,
+			Provider: i.Provider, Precision: i.Precision, DType: i.DType, Streams: i.Streams, Threads: i.Threads, BatchTokens: i.BatchTokens,
+			BatchInvariance: i.Drift, Warnings: append([]string{}, i.Warnings...),
+		})
+	}
+	b, err := json.Marshal(out)
+	if err != nil { // a drift that is not finite
+		return fmt.Errorf("describing the models: %w", err)
+	}
+	x.send(http.StatusOK, b)
+	return nil
+}

@@ -1,0 +1,237 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/labstack/echo/v4"
+
+	"ragate/inference"
+)
+
+// Model is a loaded model as this package needs it. Which half of it works is said by its Info().Kind: Embed and Tokens of an embedder,
+// Rerank and Tokens of a reranker are called, the other never.
+type Model interface {
+	Info() inference.Info
+	inference.Embedder
+	inference.Reranker
+	inference.Tokenizer
+}
+
+// Engine is what the models' side offers once it is loaded and warmed.
+type Engine struct {
+	Models []Model                // listed in this order; the first of each kind serves requests that name none
+	Stats  func() inference.Stats // for the metrics; nil: no queue gauges
+}
+
+// Server answers HTTP. It is safe for concurrent use. Make one with [New].
+type Server struct {
+	cfg      Config
+	log      *slog.Logger
+	metrics  *metrics
+	echo     *echo.Echo
+	patterns map[string]bool // the routes' patterns: the values of the metrics' label
+	http     *http.Server
+	keys     keyring
+
+	tokenizing chan struct{} // bounds how many /tokenize requests hold their token lists at once
+
+	life lifecycle
+}
+
+// New makes a server that is not ready: it answers /health, and work with 503 until [Server.SetReady]. It opens nothing and starts no
+// goroutine. A Config that does not validate is an error that names every bad field.
+func New(cfg Config, logger *slog.Logger) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg:        cfg,
+		log:        logger,
+		keys:       newKeyring(cfg.Keys),
+		tokenizing: make(chan struct{}, tokenizeSlots),
+		life:       lifecycle{reason: "the models are being loaded", idle: make(chan struct{})},
+	}
+	s.metrics = newMetrics(cfg.Version, &s.life)
+	s.echo = s.routes()
+	s.http = &http.Server{
+		Handler:           s.echo,
+		ReadHeaderTimeout: cfg.HeaderTimeout,
+		IdleTimeout:       cfg.IdleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug), // TLS scans, resets: not a fault of this side
+	}
+	return s, nil
+}
+
+// Handler returns the whole API, for a listener of one's own or for tests.
+func (s *Server) Handler() http.Handler { return s.echo }
+
+// Observer returns what the engine tells of its batches; they become metrics.
+func (s *Server) Observer() inference.Observer { return s.metrics }
+
+// Serve answers on ln until Shutdown, then returns nil; any other end is an error. It closes ln.
+func (s *Server) Serve(ln net.Listener) error {
+	if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Shutdown drains, waits for the work in flight while the listener stays open (so that probes see /ready fail and stray clients get a
+// 503 rather than a refused connection), then closes listener and connections. When ctx ends first, what still runs is cut off and
+// ctx's error returned. The engine is not touched: close it after.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.Drain()
+	select {
+	case <-s.life.idle:
+	case <-ctx.Done():
+	}
+	if err := s.http.Shutdown(ctx); err != nil {
+		return errors.Join(err, s.http.Close())
+	}
+	return nil
+}
+
+// SetStarting says on /ready what the start is waiting for. It has no effect once the server is ready or draining.
+func (s *Server) SetStarting(reason string) { s.life.setStarting(reason) }
+
+// SetReady begins to accept work for the engine's models. It has no effect once the server is draining.
+func (s *Server) SetReady(e Engine) {
+	models := make([]loaded, len(e.Models))
+	for i, m := range e.Models {
+		models[i] = loaded{m, m.Info()}
+	}
+	s.metrics.publish(models, s.cfg.MaxTokens)
+	s.life.setReady(models, e.Stats)
+}
+
+// Drain refuses new work with 503 and makes /ready fail; work in flight goes on. There is no way back.
+func (s *Server) Drain() { s.life.drain() }
+
+// phase is where a server stands between its start and its end. It only moves forward.
+type phase uint8
+
+const (
+	phaseStarting phase = iota
+	phaseReady
+	phaseDraining
+)
+
+func (p phase) String() string { return [...]string{"starting", "ready", "draining"}[p] }
+
+// lifecycle holds the phase, the models once there, and the count of work in flight, all under one lock: a request either
+// sees the drain or is waited for.
+type lifecycle struct {
+	mu     sync.Mutex
+	phase  phase
+	reason string // of phaseStarting
+	models []loaded
+	stats  func() inference.Stats
+	work   int
+	idle   chan struct{} // closed when draining and no work is left
+}
+
+func (l *lifecycle) setStarting(reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reason = reason
+}
+
+func (l *lifecycle) setReady(models []loaded, stats func() inference.Stats) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.phase == phaseDraining {
+		return
+	}
+	l.phase, l.models, l.stats = phaseReady, models, stats
+}
+
+func (l *lifecycle) drain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.phase == phaseDraining {
+		return
+	}
+	l.phase = phaseDraining
+	if l.work == 0 {
+		close(l.idle)
+	}
+}
+
+// begin admits a piece of work and returns the models it may use; unless the phase is ready it does not, and end must not be called.
+func (l *lifecycle) begin() ([]loaded, phase, string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.phase == phaseReady {
+		l.work++
+	}
+	return l.models, l.phase, l.reason
+}
+
+func (l *lifecycle) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.work--
+	if l.phase == phaseDraining && l.work == 0 {
+		close(l.idle)
+	}
+}
+
+func (l *lifecycle) now() ([]loaded, phase, string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.models, l.phase, l.reason
+}
+
+// snapshot returns the engine's gauges; false before it is there.
+func (l *lifecycle) snapshot() (inference.Stats, bool) {
+	l.mu.Lock()
+	stats := l.stats
+	l.mu.Unlock()
+	if stats == nil {
+		return inference.Stats{}, false
+	}
+	return stats(), true
+}
+
+// routes builds the router: the table below is the whole API.
+func (s *Server) routes() *echo.Echo {
+	e := echo.New()
+	e.HTTPErrorHandler = func(err error, c echo.Context) { // errors are answered by s.around; this is what it could not
+		s.log.LogAttrs(c.Request().Context(), slog.LevelError, "an error passed the handlers", slog.Any("error", err))
+	}
+	e.Use(s.around)
+
+	get := func(path string, h handler) {
+		e.GET(path, s.handle(h))
+		e.HEAD(path, s.handle(h))
+	}
+	get("/health", s.health)
+	get("/ready", s.ready)
+	get("/metrics", s.serveMetrics)
+	get("/info", s.info)
+	get("/v1/models", s.listModels)
+	get("/v1/models/*", s.showModel)
+
+	post := func(path string, h handler) { e.POST(path, s.handle(s.working(h))) }
+	post("/v1/embeddings", s.openaiEmbeddings)
+	post("/v1/rerank", s.cohereRerank("1"))
+	post("/v2/rerank", s.cohereRerank("2"))
+	post("/v1/embed", s.cohereEmbed("1"))
+	post("/v2/embed", s.cohereEmbed("2"))
+	post("/", s.teiEmbed)
+	post("/embed", s.teiEmbed)
+	post("/rerank", s.teiRerank)
+	post("/similarity", s.teiSimilarity)
+	post("/tokenize", s.teiTokenize)
+	s.patterns = map[string]bool{}
+	for _, r := range e.Routes() {
+		s.patterns[r.Path] = true
+	}
+	return e
+}

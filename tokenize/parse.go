@@ -1,0 +1,431 @@
+package tokenize
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Parse reads the bytes of a tokenizer.json. It returns an *UnsupportedError for a tokenizer that it cannot do exactly, and
+// an *InvalidError for a broken file. The sections "padding", "truncation" and "decoder" are not looked at: they have no
+// say in which ids a text has.
+//
+// Supported are WordPiece models with the BertNormalizer (any of its settings) or none, the BertPreTokenizer, added tokens
+// of every kind, and templates whose token types are 0 and then 1.
+func Parse(tokenizerJSON []byte) (*Tokenizer, error) {
+	if !utf8.Valid(tokenizerJSON) {
+		return nil, &InvalidError{Reason: "not UTF-8"}
+	}
+	root, err := parseObject("", tokenizerJSON)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tokenizer{table: loadCharTable()}
+	if v := root["version"]; v != nil && string(v) != `"1.0"` {
+		return nil, &UnsupportedError{"version", show(v), `"1.0"`}
+	}
+	if err := t.parseModel(root["model"]); err != nil {
+		return nil, err
+	}
+	if err := t.parseNormalizer(root["normalizer"]); err != nil {
+		return nil, err
+	}
+	if err := parsePreTokenizer(root["pre_tokenizer"]); err != nil {
+		return nil, err
+	}
+	if err := t.parseAddedTokens(root["added_tokens"]); err != nil {
+		return nil, err
+	}
+	if err := t.parsePostProcessor(root["post_processor"]); err != nil {
+		return nil, err
+	}
+	t.chars = newCharMap(t.norm, t.table, t.vocab)
+	t.setASCII()
+	return t, nil
+}
+
+// fields are the members of a JSON object; names are compared exactly, as the reference does.
+type fields map[string]json.RawMessage
+
+func parseObject(field string, b []byte) (fields, error) {
+	var f fields
+	if err := json.Unmarshal(b, &f); err != nil || f == nil {
+		reason := "not a JSON object"
+		if err != nil {
+			reason += ": " + err.Error()
+		}
+		return nil, &InvalidError{field, reason}
+	}
+	return f, nil
+}
+
+func isNull(b json.RawMessage) bool { return b == nil || string(b) == "null" }
+
+// show is a value for an error message.
+func show(b json.RawMessage) string {
+	if b == nil {
+		return "missing"
+	}
+	const most = 80
+	var c bytes.Buffer
+	if json.Compact(&c, b) == nil && c.Len() <= most {
+		return c.String()
+	}
+	return strings.ToValidUTF8(string(b[:min(len(b), most)]), "") + "…"
+}
+
+// get decodes a member that must be there.
+func get[T any](f fields, path, name string, into *T) error {
+	if isNull(f[name]) {
+		return &InvalidError{path + "." + name, "missing"}
+	}
+	return getOptional(f, path, name, into)
+}
+
+// getOptional leaves into as it is when the member is missing or null.
+func getOptional[T any](f fields, path, name string, into *T) error {
+	if isNull(f[name]) {
+		return nil
+	}
+	if err := json.Unmarshal(f[name], into); err != nil {
+		return &InvalidError{path + "." + name, fmt.Sprintf("%s: %v", show(f[name]), err)}
+	}
+	return nil
+}
+
+// only refuses members that mean something this package does not know.
+func (f fields) only(path, kind string, names ...string) error {
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		if !slices.Contains(names, name) {
+			return &UnsupportedError{path + "." + name, show(f[name]), kind + " with " + strings.Join(names, ", ")}
+		}
+	}
+	return nil
+}
+
+func (t *Tokenizer) parseModel(b json.RawMessage) error {
+	f, err := parseObject("model", b)
+	if err != nil {
+		return err
+	}
+	// Files older than the "type" field are told by their members.
+	if kind := f["type"]; kind != nil && string(kind) != `"WordPiece"` || kind == nil && f["max_input_chars_per_word"] == nil {
+		return &UnsupportedError{"model.type", show(kind), "WordPiece"}
+	}
+	if err := f.only("model", "WordPiece", "type", "vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word"); err != nil {
+		return err
+	}
+	var ids map[string]int64
+	var unk, prefix string
+	var maxChars uint64
+	if err := get(f, "model", "vocab", &ids); err != nil {
+		return err
+	}
+	if err := get(f, "model", "unk_token", &unk); err != nil {
+		return err
+	}
+	if err := get(f, "model", "continuing_subword_prefix", &prefix); err != nil {
+		return err
+	}
+	if err := get(f, "model", "max_input_chars_per_word", &maxChars); err != nil {
+		return err
+	}
+	t.names = make(map[int32]string, len(ids))
+	small := make(map[string]int32, len(ids))
+	for token, id := range ids {
+		if id < 0 || id >= 1<<charShift {
+			return &InvalidError{"model.vocab", fmt.Sprintf("the id of %q is %d, outside 0…%d", token, id, 1<<charShift-1)}
+		}
+		if other, ok := t.names[int32(id)]; ok {
+			return &InvalidError{"model.vocab", fmt.Sprintf("%q and %q have the same id %d", min(token, other), max(token, other), id)}
+		}
+		small[token] = int32(id)
+		t.names[int32(id)] = token
+	}
+	unkID, ok := small[unk]
+	if !ok {
+		return &InvalidError{"model.unk_token", fmt.Sprintf("%q is not in the vocabulary", unk)}
+	}
+	t.vocab, err = newVocab(small, unkID, prefix, int(min(maxChars, math.MaxInt32)))
+	if err != nil {
+		return &UnsupportedError{"model.vocab", err.Error(), "smaller vocabularies"}
+	}
+	return nil
+}
+
+func (t *Tokenizer) parseNormalizer(b json.RawMessage) error {
+	if isNull(b) {
+		return nil
+	}
+	f, err := parseObject("normalizer", b)
+	if err != nil {
+		return err
+	}
+	if string(f["type"]) != `"BertNormalizer"` {
+		return &UnsupportedError{"normalizer.type", show(f["type"]), "BertNormalizer, or no normalizer"}
+	}
+	if err := f.only("normalizer", "BertNormalizer", "type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"); err != nil {
+		return err
+	}
+	n := &t.norm
+	if err := get(f, "normalizer", "clean_text", &n.cleanText); err != nil {
+		return err
+	}
+	if err := get(f, "normalizer", "handle_chinese_chars", &n.ideographs); err != nil {
+		return err
+	}
+	if err := get(f, "normalizer", "lowercase", &n.lowercase); err != nil {
+		return err
+	}
+	n.stripAccents = n.lowercase // when it is null
+	return getOptional(f, "normalizer", "strip_accents", &n.stripAccents)
+}
+
+func parsePreTokenizer(b json.RawMessage) error {
+	const supported = "BertPreTokenizer"
+	if isNull(b) {
+		return &UnsupportedError{"pre_tokenizer", "null", supported}
+	}
+	f, err := parseObject("pre_tokenizer", b)
+	if err != nil {
+		return err
+	}
+	if string(f["type"]) != `"BertPreTokenizer"` {
+		return &UnsupportedError{"pre_tokenizer.type", show(f["type"]), supported}
+	}
+	return f.only("pre_tokenizer", supported, "type")
+}
+
+// parseAddedTokens gives each token its id by the reference's rule: the vocabulary's, or else the next free one; the id in
+// the file is not used.
+func (t *Tokenizer) parseAddedTokens(b json.RawMessage) error {
+	t.size = len(t.names)
+	if isNull(b) {
+		return nil
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal(b, &list); err != nil {
+		return &InvalidError{"added_tokens", err.Error()}
+	}
+	next := int32(len(t.vocab.ids))
+	byContent := map[string]int{}
+	var tokens []addedToken
+	for i, item := range list {
+		path := fmt.Sprintf("added_tokens[%d]", i)
+		f, err := parseObject(path, item)
+		if err != nil {
+			return err
+		}
+		if err := f.only(path, "a token", "id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"); err != nil {
+			return err
+		}
+		var a addedToken
+		for _, err := range []error{
+			get(f, path, "content", &a.content), get(f, path, "single_word", &a.singleWord), get(f, path, "lstrip", &a.lstrip),
+			get(f, path, "rstrip", &a.rstrip), get(f, path, "normalized", &a.normalized), get(f, path, "special", &a.special),
+		} {
+			if err != nil {
+				return err
+			}
+		}
+		if a.content == "" {
+			continue
+		}
+		if at, ok := byContent[a.content]; ok { // the later entry counts
+			a.id = tokens[at].id
+			a.special = a.special || tokens[at].special
+			tokens[at] = a
+			continue
+		}
+		id, ok := t.vocab.ids[a.content]
+		if !ok {
+			if _, taken := t.names[next]; taken {
+				return &UnsupportedError{path, show(item), "added tokens beside a vocabulary without gaps"}
+			}
+			id = next
+			next++
+		}
+		a.id = id
+		t.names[id] = a.content
+		byContent[a.content] = len(tokens)
+		tokens = append(tokens, a)
+	}
+	t.size = len(t.names)
+
+	var raw, cooked []addedToken
+	var rawPatterns, cookedPatterns []string
+	seen := map[string]string{}
+	for _, a := range tokens {
+		if !a.normalized {
+			raw, rawPatterns = append(raw, a), append(rawPatterns, a.content)
+			continue
+		}
+		var p []byte
+		for _, c := range t.norm.normalize(align(a.content), t.table) {
+			p = utf8.AppendRune(p, c.r)
+		}
+		if len(p) == 0 {
+			return &InvalidError{"added_tokens", fmt.Sprintf("nothing is left of %q when it is normalised", a.content)}
+		}
+		if other, ok := seen[string(p)]; ok {
+			return &InvalidError{"added_tokens", fmt.Sprintf("%q and %q are the same when normalised", other, a.content)}
+		}
+		seen[string(p)] = a.content
+		cooked, cookedPatterns = append(cooked, a), append(cookedPatterns, string(p))
+	}
+	var err error
+	if t.raw, err = newMatcher(raw, rawPatterns, t.table); err != nil {
+		return &UnsupportedError{"added_tokens", err.Error(), "fewer of them"}
+	}
+	if t.cooked, err = newMatcher(cooked, cookedPatterns, t.table); err != nil {
+		return &UnsupportedError{"added_tokens", err.Error(), "fewer of them"}
+	}
+	return nil
+}
+
+func (t *Tokenizer) parsePostProcessor(b json.RawMessage) error {
+	if isNull(b) {
+		t.single = template{parts: [][]int32{nil, nil}, zeroTexts: 1}
+		t.pair = template{parts: [][]int32{nil, nil, nil}, zeroTexts: 1}
+		return nil
+	}
+	const path = "post_processor"
+	f, err := parseObject(path, b)
+	if err != nil {
+		return err
+	}
+	switch kind := string(f["type"]); kind {
+	case `"TemplateProcessing"`:
+		return t.parseTemplates(f)
+	case `"BertProcessing"`:
+		if err := f.only(path, "BertProcessing", "type", "sep", "cls"); err != nil {
+			return err
+		}
+		sep, err := t.parseSpecial(f, "sep")
+		if err != nil {
+			return err
+		}
+		cls, err := t.parseSpecial(f, "cls")
+		if err != nil {
+			return err
+		}
+		t.single = template{parts: [][]int32{{cls}, {sep}}, zeroSpecial: 2, zeroTexts: 1}
+		t.pair = template{parts: [][]int32{{cls}, {sep}, {sep}}, zeroSpecial: 2, zeroTexts: 1}
+		return nil
+	default:
+		return &UnsupportedError{path + ".type", show(f["type"]), "TemplateProcessing, BertProcessing, or no post-processor"}
+	}
+}
+
+// parseSpecial reads a ["[SEP]", 102].
+func (t *Tokenizer) parseSpecial(f fields, name string) (int32, error) {
+	path := "post_processor." + name
+	var two []json.RawMessage
+	if err := get(f, "post_processor", name, &two); err != nil {
+		return 0, err
+	}
+	var content string
+	var id int32
+	if len(two) != 2 || json.Unmarshal(two[0], &content) != nil || json.Unmarshal(two[1], &id) != nil {
+		return 0, &InvalidError{path, show(f[name]) + " is not a token and its id"}
+	}
+	return id, t.known(path, id)
+}
+
+func (t *Tokenizer) known(path string, id int32) error {
+	if _, ok := t.names[id]; !ok {
+		return &InvalidError{path, fmt.Sprintf("no token has the id %d", id)}
+	}
+	return nil
+}
+
+type templatePiece struct {
+	Sequence *struct {
+		ID   string `json:"id"`
+		Type uint32 `json:"type_id"`
+	}
+	SpecialToken *struct {
+		ID   string `json:"id"`
+		Type uint32 `json:"type_id"`
+	}
+}
+
+func (t *Tokenizer) parseTemplates(f fields) error {
+	const path = "post_processor"
+	if err := f.only(path, "TemplateProcessing", "type", "single", "pair", "special_tokens"); err != nil {
+		return err
+	}
+	var single, pair []templatePiece
+	var specials map[string]struct {
+		IDs []int32 `json:"ids"`
+	}
+	for _, err := range []error{get(f, path, "single", &single), get(f, path, "pair", &pair), get(f, path, "special_tokens", &specials)} {
+		if err != nil {
+			return err
+		}
+	}
+	ids := map[string][]int32{}
+	for name, s := range specials {
+		for _, id := range s.IDs {
+			if err := t.known(path+".special_tokens."+name, id); err != nil {
+				return err
+			}
+		}
+		ids[name] = s.IDs
+	}
+	var err error
+	if t.single, err = makeTemplate(path+".single", show(f["single"]), single, ids, "A"); err != nil {
+		return err
+	}
+	t.pair, err = makeTemplate(path+".pair", show(f["pair"]), pair, ids, "A", "B")
+	return err
+}
+
+// makeTemplate wants each of the texts once.
+func makeTemplate(path, value string, pieces []templatePiece, specials map[string][]int32, texts ...string) (template, error) {
+	t := template{parts: [][]int32{nil}}
+	var order []string
+	ones := false // type 1 has begun
+	for _, p := range pieces {
+		var kind uint32
+		switch {
+		case p.Sequence != nil:
+			kind = p.Sequence.Type
+		case p.SpecialToken != nil:
+			kind = p.SpecialToken.Type
+		default:
+			return t, &InvalidError{path, "a piece is neither a Sequence nor a SpecialToken"}
+		}
+		if kind > 1 || kind == 0 && ones {
+			return t, &UnsupportedError{path, value, "token type 0 and, behind it, 1"}
+		}
+		ones = kind == 1
+		if p.Sequence != nil {
+			order = append(order, p.Sequence.ID)
+			t.parts = append(t.parts, nil)
+			if !ones {
+				t.zeroTexts++
+			}
+			continue
+		}
+		ids, ok := specials[p.SpecialToken.ID]
+		if !ok {
+			return t, &InvalidError{path, fmt.Sprintf("%q is not among the special_tokens", p.SpecialToken.ID)}
+		}
+		last := len(t.parts) - 1
+		t.parts[last] = append(t.parts[last], ids...)
+		if !ones {
+			t.zeroSpecial += len(ids)
+		}
+	}
+	t.swapped = len(order) == 2 && order[0] == "B"
+	if slices.Sort(order); !slices.Equal(order, texts) {
+		return t, &UnsupportedError{path, value, "each text once: " + strings.Join(texts, ", ")}
+	}
+	return t, nil
+}

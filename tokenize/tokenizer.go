@@ -1,0 +1,173 @@
+package tokenize
+
+import "unicode/utf8"
+
+// Tokenizer is one tokenizer.json, ready to use. It does not change and is safe for concurrent use.
+type Tokenizer struct {
+	vocab  *vocab
+	norm   normalizer
+	table  *charTable
+	chars  *charMap
+	raw    *matcher // added tokens that are found in the text as it is; nil when there are none
+	cooked *matcher // those that are found in the normalised text; nil when there are none
+	names  map[int32]string
+	size   int // of the vocabulary, added tokens included
+	escape bool
+	single template
+	pair   template
+
+	// For the ASCII loop of the hot path.
+	asciiWords bool       // it is of use with this vocabulary
+	asciiClass [256]uint8 // by byte
+	asciiID    [128]int32 // of the characters of class asciiAlone
+	caseBits   uint64     // turns eight letters into lower case; 0 where case is kept
+}
+
+const (
+	asciiSpace = iota
+	asciiAlone // a word of its own
+	asciiAlnum
+	asciiOther // not ASCII, or dropped, or whatever else the loop does not do
+)
+
+func (t *Tokenizer) setASCII() {
+	t.asciiWords = t.vocab.max >= 1
+	if t.norm.lowercase {
+		t.caseBits = case1
+	}
+	for c := range 256 {
+		t.asciiClass[c] = asciiOther
+		if c >= utf8.RuneSelf {
+			continue
+		}
+		switch e := t.chars.entry(rune(c)); e.kind() {
+		case charSpace:
+			t.asciiClass[c] = asciiSpace
+		case charAlone:
+			t.asciiClass[c] = asciiAlone
+			t.asciiID[c] = int32(e.value())
+		case charSame, charWord:
+			if c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' {
+				t.asciiClass[c] = asciiAlnum
+			}
+		}
+	}
+}
+
+// EscapeSpecial returns a tokenizer like t, for which a special token that a text spells ("[SEP]") is ordinary text. By
+// default such text becomes the special token, as in the reference.
+func (t *Tokenizer) EscapeSpecial() *Tokenizer {
+	e := *t
+	e.escape = true
+	return &e
+}
+
+// AppendIDs appends the tokens of text to dst, without special tokens around them. It allocates only when dst's capacity
+// does not suffice, and then at most twice.
+func (t *Tokenizer) AppendIDs(dst []int32, text string) []int32 {
+	ids, _ := t.appendIDs(dst, text, unlimited)
+	return ids
+}
+
+// AppendIDsLimit appends the first max tokens of text, the same that AppendIDs appends first, and says whether there are
+// more. It stops reading there: what follows costs nothing.
+func (t *Tokenizer) AppendIDsLimit(dst []int32, text string, max int) (ids []int32, more bool) {
+	stop := unlimited
+	if max < unlimited-len(dst) {
+		stop = len(dst) + maxInt(max, 0)
+	}
+	return t.appendIDs(dst, text, stop)
+}
+
+func maxInt(a, b int) int { return max(a, b) }
+
+func (t *Tokenizer) appendIDs(dst []int32, text string, stop int) ([]int32, bool) {
+	if t.cooked == nil {
+		return t.run(dst, text, stop)
+	}
+	for _, p := range t.pieces(text) {
+		if len(dst) == stop {
+			return dst, true
+		}
+		dst = append(dst, p.id)
+	}
+	return dst, false
+}
+
+// Encode tokenises one text and puts the special tokens around it.
+func (t *Tokenizer) Encode(text string, o Options) (Encoding, error) {
+	keep, err := t.single.room(o)
+	if err != nil {
+		return Encoding{}, err
+	}
+	if o.Side == Left || keep == unlimited {
+		return t.Single(nil, t.AppendIDs(nil, text), o)
+	}
+	ids, more := t.AppendIDsLimit(nil, text, keep)
+	if more && o.Strategy == OnlySecond {
+		return Encoding{}, &TruncationError{o.Strategy, o.MaxTokens, len(t.AppendIDs(nil, text)) + t.single.special(), 0}
+	}
+	e, err := t.Single(nil, ids, o)
+	if more {
+		e.CutFirst = 1
+	}
+	return e, err
+}
+
+// EncodePair tokenises two texts, shortens them as o says, and puts the special tokens around them.
+func (t *Tokenizer) EncodePair(first, second string, o Options) (Encoding, error) {
+	a := t.AppendIDs(nil, first)
+	b, more := t.AppendIDsLimit(nil, second, t.SecondLimit(len(a), o))
+	e, err := t.Pair(nil, a, b, o)
+	if more && err == nil && e.CutSecond == 0 {
+		e.CutSecond = 1
+	}
+	return e, err
+}
+
+// Tokens lists all tokens of text with their places. With special, the special tokens of a single text stand around them.
+func (t *Tokenizer) Tokens(text string, special bool) []Token {
+	pieces := t.pieces(text)
+	out := make([]Token, 0, len(pieces)+t.single.special())
+	add := func(ids []int32) {
+		for _, id := range ids {
+			out = append(out, Token{ID: id, Text: t.names[id], Special: true, Start: -1, Stop: -1})
+		}
+	}
+	if special {
+		add(t.single.parts[0])
+	}
+	var at, chars int // chars code points come before byte at
+	count := func(to int) int {
+		if to < at { // combining marks that were sorted can step back
+			at, chars = 0, 0
+		}
+		chars += utf8.RuneCountInString(text[at:to])
+		at = to
+		return chars
+	}
+	for _, p := range pieces {
+		out = append(out, Token{ID: p.id, Text: text[p.start:p.stop], Start: count(p.start), Stop: count(p.stop)})
+	}
+	if special {
+		add(t.single.parts[1])
+	}
+	return out
+}
+
+// Token is the spelling of a token as the file has it ("##ing"), and whether there is a token with this id.
+func (t *Tokenizer) Token(id int32) (string, bool) {
+	s, ok := t.names[id]
+	return s, ok
+}
+
+// VocabSize is the number of tokens, those included that the file adds to the model's vocabulary.
+func (t *Tokenizer) VocabSize() int { return t.size }
+
+// SpecialCount is the number of special tokens that are put around one text, or around a pair of them.
+func (t *Tokenizer) SpecialCount(pair bool) int {
+	if pair {
+		return t.pair.special()
+	}
+	return t.single.special()
+}
