@@ -79,7 +79,7 @@ func (s *Store) pull(ctx context.Context, ref string, p Progress, anew bool) (Ma
 	case r.folder != "":
 		return s.openLocal(r)
 	case r.packaged:
-		if err := s.setupPackaged(ctx, p, r.entry.ID); err != nil {
+		if err := s.setupPackaged(ctx, p, []Entry{*r.entry}); err != nil {
 			return Manifest{}, err
 		}
 		return s.openPackaged(r)

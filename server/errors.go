@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -146,7 +147,7 @@ func (x *exchange) classify(err error) *refusal {
 		case http.StatusNotFound:
 			return refuse(kindRoute, "", "there is no route %s", clip(x.r.URL.Path))
 		case http.StatusMethodNotAllowed:
-			return refuse(kindMethod, "", "%s takes %s, not %s", clip(x.r.URL.Path), x.w.Header().Get("Allow"), clip(x.r.Method))
+			return refuse(kindMethod, "", "%s takes %s, not %s", clip(x.r.URL.Path), strings.TrimPrefix(x.w.Header().Get("Allow"), "OPTIONS, "), clip(x.r.Method))
 		}
 	}
 	return &refusal{kind: kindInternal, message: "the server failed on this request; its log has the cause under this request id", cause: err}

@@ -133,13 +133,16 @@ func (f *fields) choice(name, fallback string, allowed ...string) string {
 	return fallback
 }
 
+// maxChoices bounds a list of choices; Cohere's API knows 6 embedding types.
+const maxChoices = 32
+
 // choices reads an optional list of strings out of those allowed; none where absent. One named twice counts once.
 func (f *fields) choices(name string, allowed ...string) []string {
 	if !f.has(name) {
 		return nil
 	}
 	var out []string
-	for _, v := range f.texts(name, bounds{len(allowed), "nothing"}, true) {
+	for _, v := range f.texts(name, bounds{max: maxChoices}, true) {
 		if !slices.Contains(allowed, v) {
 			f.refuse(kindField, name, "holds %s: it may hold %s", quote(v), quoteAll(allowed))
 			return nil
@@ -208,7 +211,7 @@ func wholeNumber(raw []byte) (n int64, ok bool) {
 	return int64(v), true
 }
 
-// bounds are the limits of a list: at most max items, by the setting that says so.
+// bounds are the limits of a list: at most max items, by the setting that says so ("" where none does).
 type bounds struct {
 	max     int
 	setting string
@@ -288,7 +291,11 @@ func (f *fields) list(name string, raw []byte, b bounds, read func(i int, item [
 	switch {
 	case n > b.max:
 		f.bad = nil // the count is the better reason than what its first items are
-		f.refuse(kindTooMany, name, "has %d items, the limit is %d: send fewer, or raise %s", n, b.max, b.setting)
+		remedy := "send fewer"
+		if b.setting != "" {
+			remedy += ", or raise " + b.setting
+		}
+		f.refuse(kindTooMany, name, "has %d items, the limit is %d: %s", n, b.max, remedy)
 		return nil
 	case n == 0:
 		f.refuse(kindEmpty, name, "is an empty list: it must hold at least one text")

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"net/url"
+
 	"ragate/inference"
 )
 
@@ -111,14 +113,18 @@ func (s *Server) showModel(x *exchange) error {
 	if p == phaseStarting {
 		return s.refusePhase(p, reason)
 	}
+	name, err := url.PathUnescape(x.param) // clients differ in whether they escape the id's slash
+	if err != nil {
+		name = x.param
+	}
 	for _, m := range models {
-		if m.is(x.param) {
+		if m.is(name) {
 			x.send(200, s.appendModel(nil, m))
 			return nil
 		}
 	}
 	x.models = models
-	return refuse(kindModel, "model", "model %s is not loaded; loaded here: %s", quote(x.param), x.loadedIDs(""))
+	return refuse(kindModel, "model", "model %s is not loaded; loaded here: %s", quote(name), x.loadedIDs(""))
 }
 
 // appendModel appends an entry of /v1/models. Only embedders have dimensions.

@@ -88,8 +88,25 @@ type modelInfo struct {
 	Streams         int               `json:"streams"`
 	Threads         int               `json:"threads"`
 	BatchTokens     int               `json:"max_batch_tokens"`
-	BatchInvariance inference.Drift   `json:"batch_invariance"`
+	BatchInvariance drift             `json:"batch_invariance"`
 	Warnings        []string          `json:"warnings"`
+}
+
+// drift is how far an answer was seen to move when other texts shared its batch; of the first two the one of the model's kind.
+type drift struct {
+	MaxLogit  *float64 `json:"max_logit,omitempty"`
+	MinCosine *float64 `json:"min_cosine,omitempty"`
+	Rows      int      `json:"rows"`
+}
+
+func newDrift(i inference.Info) drift {
+	d := drift{Rows: i.Drift.Rows}
+	if i.Kind == inference.KindReranker {
+		d.MaxLogit = &i.Drift.MaxLogit
+	} else {
+		d.MinCosine = &i.Drift.MinCosine
+	}
+	return d
 }
 
 func (s *Server) info(x *exchange) error {
@@ -135,7 +152,7 @@ func (s *Server) info(x *exchange) error {
 			ID: i.ID, Aliases: i.Aliases, Kind: i.Kind, Revision: i.Revision, SHA256: i.SHA256,
 			Dimensions: i.Dimensions, MaxTokens: m.maxTokens(s.cfg.MaxTokens), Pooling: i.Pooling, Prompts: i.Prompts,
 			Provider: i.Provider, Precision: i.Precision, DType: i.DType, Streams: i.Streams, Threads: i.Threads, BatchTokens: i.BatchTokens,
-			BatchInvariance: i.Drift, Warnings: append([]string{}, i.Warnings...),
+			BatchInvariance: newDrift(i), Warnings: append([]string{}, i.Warnings...),
 		})
 	}
 	b, err := json.Marshal(out)

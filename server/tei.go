@@ -78,6 +78,9 @@ func (s *Server) teiRerank(x *exchange) error {
 		return s.answerRerank(x, f, "1")
 	}
 	query := f.text("query")
+	if !f.has("texts") {
+		f.refuse(kindField, "texts", "is required (or `documents`, for an answer in Cohere's shape)")
+	}
 	texts := f.texts("texts", bounds{s.cfg.MaxDocuments, s.cfg.Settings.MaxDocuments}, false)
 	raw := f.flag("raw_scores", false)
 	withText := f.flag("return_text", false)

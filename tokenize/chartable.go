@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unicode/utf8"
 )
 
 // What the reference does with code points follows several old versions of Unicode at once, so neither package unicode nor
@@ -60,6 +61,16 @@ func hangulParts(r rune) (lead, vowel, tail rune) {
 		tail = 0x11A7 + t
 	}
 	return
+}
+
+// inWord says whether s can be (part of) one word: without white space, and without punctuation unless it is just that.
+func (t *charTable) inWord(s string) bool {
+	for i, r := range s {
+		if t.space.has(r) || t.punct.has(r) && (i > 0 || len(s) > utf8.RuneLen(r)) {
+			return false
+		}
+	}
+	return true
 }
 
 // appendNFD appends the full canonical decomposition of r, not yet reordered.

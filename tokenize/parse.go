@@ -151,7 +151,7 @@ func (t *Tokenizer) parseModel(b json.RawMessage) error {
 	if !ok {
 		return &InvalidError{"model.unk_token", fmt.Sprintf("%q is not in the vocabulary", unk)}
 	}
-	t.vocab, err = newVocab(small, unkID, prefix, int(min(maxChars, math.MaxInt32)))
+	t.vocab, err = newVocab(small, unkID, prefix, int(min(maxChars, math.MaxInt32)), t.table.inWord)
 	if err != nil {
 		return &UnsupportedError{"model.vocab", err.Error(), "smaller vocabularies"}
 	}

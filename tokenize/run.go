@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"sync"
 	"unicode/utf8"
 	"unsafe"
 )
@@ -37,28 +38,30 @@ type run struct {
 	buf     []byte
 	chars   int
 	pending []mark
-
-	bufArray     [256]byte
-	pendingArray [4]mark
 }
+
+// runs keeps runs for reuse: on the stack they cannot stay, because their buffers grow.
+var runs = sync.Pool{New: func() any { return &run{buf: make([]byte, 16, 512)} }}
 
 // window is how far the search for added tokens runs ahead, in bytes.
 const window = 4096
 
 // run appends ids until dst has stop elements. It says whether there would have been more.
 func (t *Tokenizer) run(dst []int32, text string, stop int) (ids []int32, more bool) {
-	r := run{t: t, text: text, dst: dst[:len(dst):min(cap(dst), stop)], stop: stop}
-	r.buf = r.bufArray[:0]
-	r.pending = r.pendingArray[:0]
+	r := runs.Get().(*run)
+	*r = run{t: t, text: text, dst: dst[:len(dst):min(cap(dst), stop)], stop: stop, buf: r.buf[:0], pending: r.pending[:0]}
 	if cap(dst) == len(dst) {
 		// Of English text, more than three bytes make a token: usually the only allocation.
 		r.reserve(len(text)/3 + 8)
 	}
 	r.all()
-	if r.moved {
-		return r.dst, r.over
+	ids, more = r.dst, r.over
+	if !r.moved {
+		ids = dst[:len(ids)] // with all of its capacity
 	}
-	return dst[:len(r.dst)], r.over // with all of its capacity
+	*r = run{buf: r.buf, pending: r.pending} // nothing of the caller's stays behind
+	runs.Put(r)
+	return ids, more
 }
 
 // reserve moves dst to where n more ids fit, or as many as are wanted.
@@ -150,60 +153,50 @@ func (r *run) ascii() {
 	t := r.t
 	text := unsafeBytes(r.text)
 	pos, limit := r.pos, r.limit
-	for pos+16 < limit && !r.over {
+	for pos+17 < limit && !r.over {
 		w := binary.LittleEndian.Uint64(text[pos:])
 		n := bits.TrailingZeros64(alnum(w)^high) >> 3
 		if n == 0 {
-			switch e := t.asciiClass[text[pos]]; e {
+			switch c := text[pos]; t.asciiClass[c] {
 			case asciiSpace:
 				pos++
 				continue
 			case asciiAlone:
 				r.pos = pos
-				r.emit(t.asciiID[text[pos]])
-				pos++
+				r.emit(t.asciiID[c&127])
+				pos += 1 + int(t.asciiSkip[text[pos+1]])
 				continue
 			}
 			break
 		}
 		var id int32
-		lo := w | t.caseBits
+		var lo, hi uint64
 		if n < 8 {
-			if t.asciiClass[text[pos+n]] > asciiAlone {
-				break
-			}
-			lo &= 1<<(8*n) - 1
+			lo = (w | t.caseBits) & (1<<(8*n&63) - 1)
 			id = t.vocab.short.get(lo)
-			if id < 0 {
-				r.pos = pos
-				r.pieces(lo, 0, n)
-				pos += n
-				continue
-			}
 		} else {
+			lo = w | t.caseBits
 			w = binary.LittleEndian.Uint64(text[pos+8:])
 			k := bits.TrailingZeros64(alnum(w)^high) >> 3
-			if t.asciiClass[text[pos+8+k]] > asciiAlone {
-				break
-			}
 			n += k
-			hi := uint64(0)
 			if k > 0 {
 				hi = (w | t.caseBits) & (1<<(8*k) - 1)
 				id = t.vocab.long.get(lo, hi)
 			} else {
 				id = t.vocab.short.get(lo)
 			}
-			if id < 0 {
-				r.pos = pos
-				r.pieces(lo, hi, n)
-				pos += n
-				continue
-			}
+		}
+		next := text[pos+n]
+		if t.asciiClass[next] > asciiAlone {
+			break
 		}
 		r.pos = pos
-		r.emit(id)
-		pos += n
+		if id >= 0 {
+			r.emit(id)
+		} else {
+			r.pieces(lo, hi, n)
+		}
+		pos += n + int(t.asciiSkip[next])
 	}
 	r.pos = pos
 }
@@ -214,7 +207,7 @@ func (r *run) pieces(lo, hi uint64, n int) {
 		r.emit(r.t.vocab.unk)
 		return
 	}
-	buf := (*[16]byte)(r.bufArray[:])
+	buf := (*[16]byte)(r.buf[:16])
 	binary.LittleEndian.PutUint64(buf[:8], lo)
 	binary.LittleEndian.PutUint64(buf[8:], hi)
 	r.split(buf[:n])

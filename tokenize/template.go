@@ -67,7 +67,7 @@ func (t *Tokenizer) Single(dst, ids []int32, o Options) (Encoding, error) {
 		return Encoding{}, err
 	}
 	keep := min(room, len(ids))
-	if keep < len(ids) && o.Strategy == OnlySecond {
+	if keep < len(ids) && room > 0 && o.Strategy == OnlySecond { // with no room at all, every strategy leaves nothing
 		return Encoding{}, &TruncationError{o.Strategy, o.MaxTokens, len(ids) + t.single.special(), 0}
 	}
 	e := t.single.render(dst, cut(ids, keep, o.Side))

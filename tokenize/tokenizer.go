@@ -20,6 +20,7 @@ type Tokenizer struct {
 	asciiWords bool       // it is of use with this vocabulary
 	asciiClass [256]uint8 // by byte
 	asciiID    [128]int32 // of the characters of class asciiAlone
+	asciiSkip  [256]uint8 // 1 for those of class asciiSpace, else 0
 	caseBits   uint64     // turns eight letters into lower case; 0 where case is kept
 }
 
@@ -43,6 +44,7 @@ func (t *Tokenizer) setASCII() {
 		switch e := t.chars.entry(rune(c)); e.kind() {
 		case charSpace:
 			t.asciiClass[c] = asciiSpace
+			t.asciiSkip[c] = 1
 		case charAlone:
 			t.asciiClass[c] = asciiAlone
 			t.asciiID[c] = int32(e.value())
@@ -104,7 +106,7 @@ func (t *Tokenizer) Encode(text string, o Options) (Encoding, error) {
 		return t.Single(nil, t.AppendIDs(nil, text), o)
 	}
 	ids, more := t.AppendIDsLimit(nil, text, keep)
-	if more && o.Strategy == OnlySecond {
+	if more && keep > 0 && o.Strategy == OnlySecond {
 		return Encoding{}, &TruncationError{o.Strategy, o.MaxTokens, len(t.AppendIDs(nil, text)) + t.single.special(), 0}
 	}
 	e, err := t.Single(nil, ids, o)

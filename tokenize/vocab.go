@@ -3,6 +3,9 @@ package tokenize
 import (
 	"encoding/binary"
 	"math/bits"
+	"slices"
+	"strings"
+	"unicode/utf8"
 )
 
 // vocab looks up the pieces of words.
@@ -19,7 +22,7 @@ type vocab struct {
 }
 
 // shortTable and longTable are open-addressing hash tables keyed by the word's bytes as little-endian integers, zero padded.
-// They are at most half full. Words with a NUL byte, which would look like padding, are left to the trie.
+// They are at most half full. Words that end in a NUL byte, which would look like padding, are left to the trie.
 type shortTable struct {
 	slots []shortSlot // a power of two
 	shift uint8
@@ -105,36 +108,39 @@ func wordKeys(w []byte) (lo, hi uint64) {
 	return binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:])
 }
 
-func newVocab(ids map[string]int32, unk int32, prefix string, maxChars int) (*vocab, error) {
+// newVocab leaves out of its tables what no word can look like, which inWord says: most of all the continuing pieces as
+// words of their own ("##ing" where "#" is punctuation).
+func newVocab(ids map[string]int32, unk int32, prefix string, maxChars int, inWord func(string) bool) (*vocab, error) {
 	v := &vocab{ids: ids, unk: unk, prefix: prefix, max: maxChars}
 	var first, next []trieKey
-	var short, long int
 	for token, id := range ids {
-		if token == "" {
-			continue // no piece of a word is empty
+		if token != "" && inWord(token) {
+			first = append(first, trieKey{token, id})
 		}
-		first = append(first, trieKey{token, id})
-		if len(token) >= len(prefix) && token[:len(prefix)] == prefix && len(token) > len(prefix) {
-			next = append(next, trieKey{token[len(prefix):], id})
-		}
-		switch {
-		case len(token) <= 8:
-			short++
-		case len(token) <= 16:
-			long++
+		if rest, ok := strings.CutPrefix(token, prefix); ok && rest != "" && inWord(rest) {
+			next = append(next, trieKey{rest, id})
 		}
 	}
-	v.short, v.long = newShortTable(short), newLongTable(long)
+	// Files list common words first: give those the places where they are found at once.
+	slices.SortFunc(first, func(a, b trieKey) int { return int(a.id) - int(b.id) })
+	var short, long []trieKey
 	for _, k := range first {
-		if len(k.key) > 16 || containsNUL(k.key) || charCount(k.key) > maxChars {
-			continue
+		switch {
+		case strings.HasSuffix(k.key, "\x00") || utf8.RuneCountInString(k.key) > maxChars: // see shortTable; unknown anyway
+		case len(k.key) <= 8:
+			short = append(short, k)
+		case len(k.key) <= 16:
+			long = append(long, k)
 		}
+	}
+	v.short, v.long = newShortTable(len(short)), newLongTable(len(long))
+	for _, k := range short {
+		lo, _ := wordKeys([]byte(k.key))
+		v.short.put(lo, k.id)
+	}
+	for _, k := range long {
 		lo, hi := wordKeys([]byte(k.key))
-		if len(k.key) <= 8 {
-			v.short.put(lo, k.id)
-		} else {
-			v.long.put(lo, hi, k.id)
-		}
+		v.long.put(lo, hi, k.id)
 	}
 	var err error
 	if v.first, err = newTrie(first); err != nil {
@@ -146,26 +152,9 @@ func newVocab(ids map[string]int32, unk int32, prefix string, maxChars int) (*vo
 	return v, nil
 }
 
-func containsNUL(s string) bool {
-	for i := range len(s) {
-		if s[i] == 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func charCount(s string) int {
-	n := 0
-	for range s {
-		n++
-	}
-	return n
-}
-
 // whole returns the id of a word that is in the vocabulary as it is, or -1.
 func (v *vocab) whole(w []byte) int32 {
-	if len(w) > 16 {
+	if len(w) > 16 || w[len(w)-1] == 0 {
 		return -1 // the trie finds it
 	}
 	lo, hi := wordKeys(w)

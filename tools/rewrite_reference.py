@@ -110,7 +110,8 @@ def float32_graph(model):
     nodes = [n for n in graph.node if n.name not in dead]
     del graph.node[:]
     graph.node.extend(nodes)
-    kept = [t for t in graph.initializer if t.name not in weights]
+    used = {i for n in nodes for i in n.input}
+    kept = [t for t in graph.initializer if t.name in used and t.name not in weights]
     kept += [numpy_helper.from_array(w, name + "/float32") for name, w in weights.items()]
     del graph.initializer[:]
     graph.initializer.extend(kept)

@@ -56,6 +56,7 @@ func (e *ProviderError) Unwrap() error { return e.Err }
 type Runtime struct {
 	path    string
 	version string
+	calls   chan func() // to the native thread
 
 	mu       sync.Mutex
 	sessions int
@@ -87,12 +88,42 @@ func Open(path string) (*Runtime, error) {
 	if real, err = filepath.Abs(real); err != nil {
 		return nil, fmt.Errorf("ort: ONNX Runtime library: %w", err)
 	}
-	ortgo.SetSharedLibraryPath(real)
-	if err := ortgo.InitializeEnvironment(ortgo.WithLogLevelError()); err != nil {
+	r := &Runtime{path: real, calls: make(chan func())}
+	go r.nativeThread()
+	r.onThread(func() {
+		ortgo.SetSharedLibraryPath(real)
+		if err = ortgo.InitializeEnvironment(ortgo.WithLogLevelError()); err == nil {
+			r.version = ortgo.GetVersion()
+		}
+	})
+	if err != nil {
+		close(r.calls)
 		return nil, fmt.Errorf("ort: load %s: %w", real, err)
 	}
-	open = &Runtime{path: real, version: ortgo.GetVersion()}
-	return open, nil
+	open = r
+	return r, nil
+}
+
+// nativeThread runs whatever makes or frees native objects, on one operating system thread that lives as long as the library. OpenVINO's
+// CPU plug-in gives the thread that constructs it a signal stack of its own, and frees that stack when the plug-in is destroyed, on
+// whichever thread that is. Go moves goroutines between threads; without this one, a thread of the scheduler would be left with a signal
+// stack that is gone, and the next preemption signal would kill the process (seen: SIGSEGV in plain Go code after a session was closed).
+// Run is not concerned and stays on the callers' threads.
+func (r *Runtime) nativeThread() {
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and its signal stack with it
+	for f := range r.calls {
+		f()
+	}
+}
+
+// onThread runs f on the native thread and waits for it.
+func (r *Runtime) onThread(f func()) {
+	done := make(chan struct{})
+	r.calls <- func() {
+		defer close(done)
+		f()
+	}
+	<-done
 }
 
 // Version is the library's own version, for example "1.24.1".
@@ -137,7 +168,10 @@ func (r *Runtime) Close() error {
 	}
 	r.closed = true
 	open = nil
-	return ortgo.DestroyEnvironment()
+	var err error
+	r.onThread(func() { err = ortgo.DestroyEnvironment() })
+	close(r.calls)
+	return err
 }
 
 func (r *Runtime) retain() error {

@@ -51,6 +51,11 @@ func (r *Runtime) Describe(graphPath string) (inputs, outputs []models.TensorInf
 		return nil, nil, err
 	}
 	defer r.release()
+	r.onThread(func() { inputs, outputs, err = describe(graphPath) })
+	return inputs, outputs, err
+}
+
+func describe(graphPath string) (inputs, outputs []models.TensorInfo, err error) {
 	so, err := ortgo.NewSessionOptions()
 	if err != nil {
 		return nil, nil, fmt.Errorf("ort: session options: %w", err)
@@ -106,11 +111,6 @@ func (r *Runtime) NewSession(cfg SessionConfig) (*Session, error) {
 	if s.output.Name == "" {
 		return nil, fmt.Errorf("ort: %s has no output %q", cfg.GraphPath, cfg.Binding.Output)
 	}
-	so, err := sessionOptions(cfg)
-	if err != nil {
-		return nil, err
-	}
-	defer so.Destroy()
 	if err := r.retain(); err != nil {
 		return nil, err
 	}
@@ -118,9 +118,20 @@ func (r *Runtime) NewSession(cfg SessionConfig) (*Session, error) {
 	for i, in := range cfg.Binding.Inputs {
 		names[i] = in.Name
 	}
-	s.s, err = ortgo.NewDynamicAdvancedSession(cfg.GraphPath, names, []string{cfg.Binding.Output}, so)
+	r.onThread(func() {
+		var so *ortgo.SessionOptions
+		if so, err = sessionOptions(cfg); err != nil {
+			return
+		}
+		defer so.Destroy()
+		s.s, err = ortgo.NewDynamicAdvancedSession(cfg.GraphPath, names, []string{cfg.Binding.Output}, so)
+	})
 	if err != nil {
 		r.release()
+		var p *ProviderError
+		if errors.As(err, &p) {
+			return nil, err
+		}
 		if cfg.Provider != CPU {
 			return nil, &ProviderError{Provider: cfg.Provider, Runtime: r.path, Err: err}
 		}
@@ -234,7 +245,8 @@ func (s *Session) Close() error {
 	if s.s == nil {
 		return nil
 	}
-	err := s.s.Destroy()
+	var err error
+	s.rt.onThread(func() { err = s.s.Destroy() })
 	s.s = nil
 	s.rt.release()
 	return err

@@ -277,7 +277,7 @@ func temporary(err error) bool {
 		var op *net.OpError
 		return errors.As(err, &op) || urlErr.Timeout() || errors.Is(urlErr.Err, io.EOF)
 	case errors.As(err, &netErr):
-		return true
+		return netErr.Timeout() // a full disk's errno is a net.Error as well
 	}
 	return false
 }
