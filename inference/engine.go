@@ -29,6 +29,7 @@ type EngineConfig struct {
 // Measured is what an engine finds out about a model on a machine.
 type Measured struct {
 	Drift           Drift
+	Fidelity        Drift   // to float32 on the cpu provider
 	TokensPerSecond float64 // of one stream
 }
 

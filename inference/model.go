@@ -2,10 +2,12 @@ package inference
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"ragate/inference/ort"
@@ -112,11 +114,7 @@ func (e *Engine) load(m models.Manifest, kind models.Kind, set Settings) (*core,
 		c.info.Dimensions = binding.Dimensions
 		c.info.Pooling = string(m.Pooling)
 	}
-	if err := c.measure(); err != nil {
-		c.session.Close()
-		return nil, fmt.Errorf("model %s: self-test on the %s provider: %w", m.ID, c.plan.provider, err)
-	}
-	c.info.Drift = c.measured.Drift
+	c.info.Drift, c.info.Fidelity = c.measured.Drift, c.measured.Fidelity
 	e.cores = append(e.cores, c)
 	return c, nil
 }
@@ -138,6 +136,11 @@ func (e *Engine) openSession(c *core, set Settings, facts *graph.Facts, binding 
 		}
 		if err == nil {
 			c.plan = w
+			if err = c.measure(path, binding); err != nil {
+				err = errors.Join(fmt.Errorf("%s: self-test: %w", w.provider, err), c.session.Close())
+			}
+		}
+		if err == nil {
 			for _, f := range failed {
 				c.plan.warnings = append(c.plan.warnings, f.Error())
 			}
@@ -150,32 +153,43 @@ func (e *Engine) openSession(c *core, set Settings, facts *graph.Facts, binding 
 
 // graphFor gives the file that a plan runs: the model's own, or one rewritten from it and kept by its hash.
 func (e *Engine) graphFor(m models.Manifest, w plan, facts *graph.Facts, binding models.Binding) (string, error) {
-	prune := len(facts.Outputs) > 1
-	if !w.weightOnly && !prune {
+	type rewrite struct {
+		version string
+		apply   func(model []byte) ([]byte, error)
+	}
+	var steps []rewrite
+	if w.weightOnly {
+		steps = append(steps, rewrite{graph.WeightOnlyVersion, func(model []byte) ([]byte, error) {
+			out, _, err := graph.WeightOnly(model)
+			return out, err
+		}}, rewrite{graph.UnpackVersion, func(model []byte) ([]byte, error) {
+			out, _, err := graph.UnpackNarrow(model)
+			return out, err
+		}})
+	}
+	if len(facts.Outputs) > 1 { // a pooler whose output nobody reads costs time all the same
+		steps = append(steps, rewrite{graph.PruneVersion + "-" + fileSafe(binding.Output), func(model []byte) ([]byte, error) {
+			out, _, err := graph.PruneOutputs(model, binding.Output)
+			return out, err
+		}})
+	}
+	if len(steps) == 0 {
 		return m.GraphPath, nil
 	}
-	version := ""
-	if w.weightOnly {
-		version = graph.WeightOnlyVersion
+	versions := make([]string, len(steps))
+	for i, s := range steps {
+		versions[i] = s.version
 	}
-	if prune {
-		if version != "" {
-			version += "+"
-		}
-		version += graph.PruneVersion + "-" + fileSafe(binding.Output)
-	}
-	entry, err := graph.Cached(e.cfg.CacheDir, graph.Source{Path: m.GraphPath, SHA256: m.GraphSHA256}, version, func(model []byte) ([]byte, error) {
-		var err error
-		if w.weightOnly {
-			if model, _, err = graph.WeightOnly(model); err != nil {
-				return nil, err
+	entry, err := graph.Cached(e.cfg.CacheDir, graph.Source{Path: m.GraphPath, SHA256: m.GraphSHA256}, strings.Join(versions, "+"),
+		func(model []byte) (out []byte, err error) {
+			out = model
+			for _, s := range steps {
+				if out, err = s.apply(out); err != nil {
+					return nil, err
+				}
 			}
-		}
-		if prune {
-			model, _, err = graph.PruneOutputs(model, binding.Output)
-		}
-		return model, err
-	})
+			return out, nil
+		})
 	return entry.Path, err
 }
 

@@ -3,6 +3,7 @@ package inference
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,13 +29,21 @@ const driftMates = 5
 // key names the circumstances that measurements hold in.
 func (c *core) key() string {
 	m := c.engine.cfg.Machine
-	return fmt.Sprintf("2|%s|%s|%s|%s|%dx%d|pad %d|ort %s|%s|%d cpus", c.manifest.GraphSHA256, c.manifest.TokenizerSHA256, c.plan.provider,
+	return fmt.Sprintf("3|%s|%s|%s|%s|%dx%d|pad %d|ort %s|%s|%d cpus", c.manifest.GraphSHA256, c.manifest.TokenizerSHA256, c.plan.provider,
 		c.plan.precision, c.plan.streams, c.plan.threads, c.plan.pad, c.engine.cfg.Runtime.Version(), m.Name, m.CPUs)
 }
 
-// measure finds how far answers move with batch mates, and the token rate of one stream; or recalls both.
-func (c *core) measure() error {
-	c.warmID = 0
+// A provider whose answers are further than this from float32 on the cpu provider computes something else: it is refused. The bounds are
+// far above what bf16 costs (0.065 in the logit, 1.4e-4 in the cosine over 200 texts) and far below what a fault makes: OpenVINO was
+// seen to drop the scale of a classifier's weights, which put logits off by a factor of 1,800.
+const (
+	maxLogitError = 0.5
+	maxCosineLoss = 0.005
+)
+
+// measure runs the self-test on a fresh session, or recalls its result: whether the provider computes what float32 on the cpu provider
+// does, how far answers move with batch mates, and the token rate of one stream.
+func (c *core) measure(path string, binding models.Binding) error {
 	mem := c.engine.cfg.Memory
 	if mem != nil {
 		if got, ok := mem.Recall(c.key()); ok {
@@ -42,13 +51,23 @@ func (c *core) measure() error {
 			return nil
 		}
 	}
+	probes, err := c.probes()
+	if err != nil {
+		return err
+	}
 	st, err := c.session.NewStream()
 	if err != nil {
 		return err
 	}
 	defer st.Close()
-	if err := c.measureOn(st); err != nil {
+	alone, err := c.measureDrift(st, probes)
+	if err != nil {
 		return err
+	}
+	if c.plan.provider != ort.CPU {
+		if err := c.measureFidelity(path, binding, probes, alone); err != nil {
+			return err
+		}
 	}
 	if mem != nil {
 		mem.Remember(c.key(), c.measured)
@@ -56,38 +75,22 @@ func (c *core) measure() error {
 	return nil
 }
 
-func (c *core) measureOn(st runner) error {
-	probes, err := c.probes()
-	if err != nil {
-		return err
-	}
+// measureDrift returns each probe's answer when it runs alone.
+func (c *core) measureDrift(st runner, probes []ort.Row) (answers [][]float32, err error) {
 	sh := c.shape()
-	drift := Drift{MinCosine: 1}
-	one := func(rows []ort.Row, at, cols int) ([]float32, error) {
-		out, err := st.Run(rows, cols)
-		if err != nil {
-			return nil, err
-		}
-		if err := c.head.check(out, len(rows), cols); err != nil {
-			return nil, err
-		}
-		v := make([]float32, c.head.width)
-		if err := c.head.read(v, out, at, len(rows[at].IDs), cols); err != nil {
-			return nil, fmt.Errorf("probe of %d tokens: %w", len(rows[at].IDs), err)
-		}
-		return v, nil
-	}
+	drift := newDrift(c.head.form)
 	var tokens int
 	var busy time.Duration
 	for i, p := range probes {
-		alone, err := one([]ort.Row{p}, 0, sh.cols(len(p.IDs)))
+		alone, err := c.answer(st, []ort.Row{p}, 0, sh.cols(len(p.IDs)))
 		if err != nil {
-			return err
+			return nil, err
 		}
+		answers = append(answers, alone)
 		began := time.Now()
-		again, err := one([]ort.Row{p}, 0, sh.cols(len(p.IDs)))
+		again, err := c.answer(st, []ort.Row{p}, 0, sh.cols(len(p.IDs)))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		busy += time.Since(began)
 		tokens += len(p.IDs)
@@ -98,24 +101,72 @@ func (c *core) measureOn(st runner) error {
 		// Mates as the scheduler may give: of any length that pads to the same or to the next multiple.
 		for _, extra := range []int{0, sh.pad} {
 			cols := min(sh.cols(len(p.IDs))+extra, sh.maxCols)
-			rows := []ort.Row{}
+			var rows []ort.Row
 			for k := range driftMates {
 				mate := probes[(i+1+2*k)%len(probes)]
-				n := min(len(mate.IDs), cols-k)
-				rows = append(rows, ort.Row{IDs: mate.IDs[:max(n, 1)], TypeOneAt: min(mate.TypeOneAt, max(n, 1))})
+				n := max(min(len(mate.IDs), cols-k), 1)
+				rows = append(rows, ort.Row{IDs: mate.IDs[:n], TypeOneAt: min(mate.TypeOneAt, n)})
 			}
 			at := i % driftMates
-			rows = append(rows[:at], append([]ort.Row{p}, rows[at:]...)...)
-			among, err := one(rows, at, cols)
+			rows = slices.Insert(rows, at, p)
+			among, err := c.answer(st, rows, at, cols)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			drift.compare(c.head.form, alone, among)
 		}
 	}
 	drift.Rows = len(probes)
-	c.measured = Measured{Drift: drift, TokensPerSecond: float64(tokens) / busy.Seconds()}
+	c.measured.Drift = drift
+	c.measured.TokensPerSecond = float64(tokens) / busy.Seconds()
+	return answers, nil
+}
+
+// measureFidelity holds the answers against float32 on the cpu provider, of the same graph.
+func (c *core) measureFidelity(path string, binding models.Binding, probes []ort.Row, answers [][]float32) error {
+	cfg := c.session.Config()
+	cfg.GraphPath, cfg.Provider, cfg.Arithmetic, cfg.Streams, cfg.Threads, cfg.Binding = path, ort.CPU, ort.Float32, 1, c.engine.cfg.Machine.CPUs, binding
+	ref, err := c.engine.cfg.Runtime.NewSession(cfg)
+	if err != nil {
+		return err
+	}
+	defer ref.Close()
+	st, err := ref.NewStream()
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	d := newDrift(c.head.form)
+	for i, p := range probes {
+		want, err := c.answer(st, []ort.Row{p}, 0, len(p.IDs))
+		if err != nil {
+			return err
+		}
+		d.compare(c.head.form, want, answers[i])
+	}
+	d.Rows = len(probes)
+	c.measured.Fidelity = d
+	if d.MaxLogit > maxLogitError || c.head.form != models.FormScores && d.MinCosine < 1-maxCosineLoss {
+		return fmt.Errorf("its answers are not those of float32 on the cpu provider (logits differ by up to %g, cosine down to %g); choose another provider or precision",
+			d.MaxLogit, d.MinCosine)
+	}
 	return nil
+}
+
+// answer runs the rows and reads the one at position at.
+func (c *core) answer(st runner, rows []ort.Row, at, cols int) ([]float32, error) {
+	out, err := st.Run(rows, cols)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.head.check(out, len(rows), cols); err != nil {
+		return nil, err
+	}
+	v := make([]float32, c.head.width)
+	if err := c.head.read(v, out, at, len(rows[at].IDs), cols); err != nil {
+		return nil, fmt.Errorf("probe of %d tokens: %w", len(rows[at].IDs), err)
+	}
+	return v, nil
 }
 
 // probes are rows of the self-test: texts for an embedder, pairs for a reranker.
@@ -140,11 +191,18 @@ func (c *core) probes() ([]ort.Row, error) {
 	return rows, nil
 }
 
-// compare widens the drift by the distance of two answers to the same row.
+// newDrift is no drift at all.
+func newDrift(f models.Form) Drift {
+	if f == models.FormScores {
+		return Drift{}
+	}
+	return Drift{MinCosine: 1}
+}
+
+// compare widens the drift by the distance of two answers to the same row. NaN counts as the widest.
 func (d *Drift) compare(f models.Form, a, b []float32) {
 	if f == models.FormScores {
 		d.MaxLogit = max(d.MaxLogit, math.Abs(float64(a[0])-float64(b[0])))
-		d.MinCosine = 0
 		return
 	}
 	var ab, aa, bb float64

@@ -78,8 +78,8 @@ func TestCheckIO(t *testing.T) {
 
 		"token vectors of a pooling nobody declared": {m: undeclared, in: in, out: []models.TensorInfo{hidden},
 			says: []string{"no file says", "mean, cls, max, last, none", "ragate.json", "last_hidden_state float32[?, ?, 384]"}},
-		"only BERT's pooler": {m: mean, in: in, out: []models.TensorInfo{pooler}, says: []string{"pooler", "last_hidden_state"}},
-		"unknown pooling":    {m: with(mean, func(m *models.Manifest) { m.Pooling = "weightedmean" }), in: in, out: []models.TensorInfo{hidden}, says: []string{"weightedmean", "mean, cls, max, last, none"}},
+		"only BERT's pooler":                  {m: mean, in: in, out: []models.TensorInfo{pooler}, says: []string{"pooler", "last_hidden_state"}},
+		"unknown pooling":                     {m: with(mean, func(m *models.Manifest) { m.Pooling = "weightedmean" }), in: in, out: []models.TensorInfo{hidden}, says: []string{"weightedmean", "mean, cls, max, last, none"}},
 		"pooling none and token vectors only": {m: none, in: in, out: []models.TensorInfo{hidden}, says: []string{"declared as none"}},
 		"layers after the pooling, not in the graph": {
 			m: with(mean, func(m *models.Manifest) { m.ExtraLayers = []string{"Dense"} }), in: in, out: []models.TensorInfo{hidden}, says: []string{"Dense", "whole sentence-transformers pipeline"}},

@@ -137,9 +137,6 @@ func readManifest(in folderOf) (Manifest, error) {
 		return Manifest{}, err
 	}
 	m.GraphPath = filepath.Join(in.dir, filepath.FromSlash(graph))
-	for _, p := range externalData(graph, in.paths) {
-		m.ExternalData = append(m.ExternalData, filepath.Join(in.dir, filepath.FromSlash(p)))
-	}
 
 	var modules []moduleJSON
 	hasModules := r.json("modules.json", &modules)

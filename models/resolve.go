@@ -125,7 +125,7 @@ func wanted(graph string, paths []string) []string {
 		keep := false
 		switch base {
 		case "config.json":
-			keep = depth <= 1 // also those of modules: 1_Pooling, 2_Dense
+			keep = depth <= 1 && dir != "openvino" // also those of modules, which modules.json may call anything: 1_Pooling, 2_Dense
 		case "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt":
 			keep = depth == 0 || dir == path.Dir(graph) || depth == 1 && strings.HasPrefix(dir, "0_")
 		case "modules.json", "config_sentence_transformers.json":
@@ -316,7 +316,11 @@ func (s *Store) openLocal(r reference) (Manifest, error) {
 	if err != nil {
 		return Manifest{}, &LoadError{Model: r.name(), Reason: "the user's declarations cannot be used", Err: err}
 	}
-	m, err := readManifest(folderOf{id: r.name(), dir: r.folder, paths: paths, graph: r.file, override: o})
+	entry, err := recognise(r, paths, o)
+	if err != nil {
+		return Manifest{}, err
+	}
+	m, err := readManifest(folderOf{id: r.name(), dir: r.folder, paths: paths, graph: r.file, entry: entry, override: o})
 	if err != nil {
 		return Manifest{}, err
 	}
@@ -326,6 +330,30 @@ func (s *Store) openLocal(r reference) (Manifest, error) {
 	}
 	m.Source, m.Created = SourceLocal, st.ModTime().UTC()
 	return finish(r, m, nil)
+}
+
+// recognise finds the catalogue's entry for a copied folder by the graph's content, so that a copy of a packaged model, whose files lack
+// its pooling and prompts, means what the original means. The hash is taken only where the size fits.
+func recognise(r reference, paths []string, o override) (*Entry, error) {
+	asked := r.file
+	if asked == "" && o.Graph != nil {
+		asked = *o.Graph
+	}
+	onnx, err := chooseGraph(r.name(), paths, asked)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range Catalogue() {
+		if e.Package == nil {
+			continue
+		}
+		for _, f := range e.Package.Files {
+			if strings.HasSuffix(f.Path, ".onnx") && files.Check(r.folder, files.File{Path: onnx, Size: f.Size, SHA256: f.SHA256}) == nil {
+				return &e, nil
+			}
+		}
+	}
+	return nil, nil
 }
 
 func damaged(r reference, err error) error {

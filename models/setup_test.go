@@ -264,6 +264,24 @@ func TestTheStoreThatSetupFilled(t *testing.T) {
 	}
 }
 
+// A copied folder is recognised by its graph: its own files say neither pooling nor prompts.
+func TestCopyOfAPackagedModel(t *testing.T) {
+	from := filepath.Join(testenv.Store(t), "models", "intfloat--e5-small-v2")
+	dir := filepath.Join(t.TempDir(), "mine")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"model.onnx", "tokenizer.json"} {
+		if err := os.Symlink(filepath.Join(from, name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := (&Store{Dir: t.TempDir()}).Resolve(t.Context(), dir)
+	if err != nil || m.ID != "mine" || m.Source != SourceLocal || m.Kind != KindEmbedder || m.Pooling != PoolMean || m.Prompts["query"] != "query: " || m.Output != "last_hidden_state" || m.MaxTokens != 512 {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
 func TestDamagedStore(t *testing.T) {
 	from := testenv.Store(t)
 	s := &Store{Dir: t.TempDir()}

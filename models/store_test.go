@@ -133,7 +133,6 @@ func TestABranchThatMovesIsNotFollowed(t *testing.T) {
 		t.Errorf("fetched anew: %s, %v", m.Revision, err)
 	}
 	// A commit, a branch and a file are references of their own.
-	s.Do(func() {})
 	if m := pull(t, st, tiny+"@"+two); m.Revision != two {
 		t.Errorf("asked for %s, got %s", two, m.Revision)
 	}
@@ -320,7 +319,7 @@ func TestCatalogueModelsOfTheHub(t *testing.T) {
 	delete(repo, "config_sentence_transformers.json")
 	s.Put("intfloat/e5-small-v2", hubtest.Commit("one"), repo)
 	s.Put("cross-encoder/ms-marco-MiniLM-L6-v2", hubtest.Commit("two"), map[string][]byte{
-		"config.json": []byte(`{"model_type":"bert","architectures":["BertForSequenceClassification"],"id2label":{"0":"LABEL_0"},"max_position_embeddings":512}`),
+		"config.json":    []byte(`{"model_type":"bert","architectures":["BertForSequenceClassification"],"id2label":{"0":"LABEL_0"},"max_position_embeddings":512}`),
 		"tokenizer.json": []byte(`{"model":{}}`), "onnx/model.onnx": hubtest.ONNX(9, ""), "onnx/model_O4.onnx": hubtest.ONNX(8, ""),
 	})
 	st := hubStore(t, s)

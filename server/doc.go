@@ -17,7 +17,7 @@
 //
 // It promises that
 //   - every answer is strict JSON (but for /metrics) with an X-Request-Id, and every error has the shape of its route's dialect;
-//   - one function ([classify]) turns an error into its kind, and one table gives a kind its status;
+//   - one function turns an error into its kind, and one table gives a kind its status (errors.go);
 //   - a request is refused whole or answered whole: limits are checked before any text reaches a model;
 //   - no text of a request is ever logged;
 //   - no body can make it panic or answer 5xx (a fuzz test holds it to that).

@@ -498,7 +498,7 @@ func TestRequestID(t *testing.T) {
 			}
 		}
 	}
-	if newID() == newID() {
+	if a, b := newID(), newID(); a == b {
 		t.Error("two ids are equal")
 	}
 }
@@ -709,4 +709,48 @@ func TestConcurrentAnswersAreTheirOwn(t *testing.T) {
 		}()
 	}
 	wg.Wait()
+}
+
+// The deadline for a body ends with the body: neither long work nor a quiet connection afterwards is cut by it.
+func TestBodyTimeoutEndsWithTheBody(t *testing.T) {
+	s, e, _ := stubServer(func(c *Config) { c.BodyTimeout = 50 * time.Millisecond })
+	e.before = func(ctx context.Context, _ []string) (error, bool) {
+		select {
+		case <-ctx.Done():
+			return ctx.Err(), true
+		case <-time.After(250 * time.Millisecond):
+			return nil, false
+		}
+	}
+	addr := listen(t, s)
+	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
+	defer client.CloseIdleConnections()
+	for round := range 2 {
+		resp, err := client.Post("http://"+addr+"/embed", "application/json", strings.NewReader(`{"inputs":"a"}`))
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != 200 {
+			t.Errorf("round %d: %d", round, resp.StatusCode)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// What a rerank of 10 documents costs outside the model: routing, decoding, ordering, encoding, log and metrics.
+func BenchmarkRerankRequest(b *testing.B) {
+	s, _, r := stubServer(nil)
+	r.logits = make([]float32, 10)
+	doc := strings.Repeat("The contract may be ended with one month of notice. ", 10)
+	body := `{"query":"how can I end the contract","documents":["` + strings.Join([]string{doc, doc, doc, doc, doc, doc, doc, doc, doc, doc}, `","`) + `"],"top_n":5}`
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if w := do(s, "POST", "/v1/rerank", body); w.Code != 200 {
+			b.Fatal(w.Code)
+		}
+		r.ranks = r.ranks[:0]
+	}
 }

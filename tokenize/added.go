@@ -44,8 +44,10 @@ func newMatcher(tokens []addedToken, patterns []string, table *charTable) (*matc
 		}
 	}
 	var err error
-	m.trie, err = newTrie(keys)
-	return m, err
+	if m.trie, err = newTrie(keys); err != nil {
+		return nil, &UnsupportedError{"added_tokens", err.Error(), "fewer of them"}
+	}
+	return m, nil
 }
 
 // match is an added token in a text.
@@ -75,12 +77,14 @@ func (m *matcher) next(text string, from, until, floor int, escapeSpecial bool) 
 			continue // what it covers is not searched again
 		}
 		found = match{token: t, start: at, stop: end, end: end}
+		// A token that begins with white space can start before floor, in white space that the match before it took along.
 		if t.lstrip {
-			found.start = max(floor, m.spaceBefore(text, at))
+			found.start = m.spaceBefore(text, at, floor)
 		}
 		if t.rstrip {
-			found.stop = m.spaceAfter(text, end)
+			found.stop = m.spaceAfter(text, max(end, floor))
 		}
+		found.stop = max(found.stop, found.start)
 		return found, true, end
 	}
 	return match{}, false, from
@@ -121,15 +125,16 @@ func (m *matcher) stands(text string, start, end int) bool {
 	return true
 }
 
-func (m *matcher) spaceBefore(text string, at int) int {
-	for at > 0 {
+// spaceBefore goes back over white space, but not beyond floor.
+func (m *matcher) spaceBefore(text string, at, floor int) int {
+	for at > floor {
 		r, n := utf8.DecodeLastRuneInString(text[:at])
 		if !m.space.has(r) {
-			break
+			return at
 		}
 		at -= n
 	}
-	return at
+	return floor
 }
 
 func (m *matcher) spaceAfter(text string, at int) int {

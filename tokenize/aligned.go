@@ -2,147 +2,165 @@ package tokenize
 
 import (
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
-// The plain path: step by step as the reference does it, with the place in the input that each character comes from. It
-// serves Tokens, and texts in which added tokens are looked for after normalising. Tests hold the hot path against it.
+// The plain path: the reference's steps one after the other, with the place in the input that each character comes from. It
+// serves Tokens, and tokenizers with added tokens that are looked for in the normalised text. Tests hold the hot path
+// against it.
 
-// aligned is a character of a normalised text and the bytes of the original that it stands for.
+// span is a stretch of the input, in bytes.
+type span struct{ start, stop int }
+
+// aligned is a character of a normalised text and what it stands for in the input.
 type aligned struct {
-	r           rune
-	start, stop int
+	r rune
+	span
 }
 
-// change is a character of a new version of the text: grow is 1 when it was inserted, 0 when it replaces the next
-// character of the old version, and -n when it does so and n more old characters go with it.
-type change struct {
-	r    rune
-	grow int
+// aligner normalises a text character by character.
+type aligner struct {
+	norm  normalizer
+	table *charTable
+	yield func(aligned)
+
+	// A run of combining marks, which NFD sorts by class. The reference then gives out places in the new order: each mark
+	// that began a character of the input takes the place of the next such character, each further part of a
+	// decomposition shares the place before it.
+	marks  []alignedMark
+	places []span
+	last   span // the last place that was given out
+	parts  []rune
 }
 
-// transform gives every new character its place: an inserted one shares it with the old character before it. The first
-// skip old characters are gone.
-func transform(old []aligned, changes []change, skip int) []aligned {
-	out := make([]aligned, 0, len(changes))
-	at := skip
-	for _, c := range changes {
-		a := aligned{r: c.r}
-		if c.grow > 0 {
-			if at > 0 {
-				a.start, a.stop = old[at-1].start, old[at-1].stop
-			}
-		} else {
-			a.start, a.stop = old[at].start, old[at].stop
-			at += 1 - c.grow
-		}
-		out = append(out, a)
-	}
-	return out
+type alignedMark struct {
+	mark
+	further bool // part of a decomposition, but not its first
 }
 
-// align decodes text; a byte that is not UTF-8 counts as U+FFFD.
-func align(text string) []aligned {
-	out := make([]aligned, 0, len(text))
+// normalize yields the characters that become of text, whose first byte is at base. A byte that is not UTF-8 counts as
+// U+FFFD.
+func (a *aligner) normalize(text string, base int) {
+	n, t := a.norm, a.table
 	for i, r := range text {
-		size := utf8.RuneLen(r)
-		if r == utf8.RuneError {
-			_, size = utf8.DecodeRuneInString(text[i:])
+		at := span{base + i, base + i + 1}
+		if r < utf8.RuneSelf && isAlnum(byte(r)) {
+			a.sortMarks()
+			a.last = at
+			a.lower(r, at)
+			continue
 		}
-		out = append(out, aligned{r, i, i + size})
+		if r != utf8.RuneError {
+			at.stop = at.start + utf8.RuneLen(r)
+		} else if strings.HasPrefix(text[i:], "\uFFFD") {
+			at.stop = at.start + 3
+		}
+		if n.cleanText {
+			if t.removed.has(r) {
+				continue
+			}
+			if t.space.has(r) {
+				r = ' '
+			}
+		}
+		if n.ideographs && t.ideograph.has(r) {
+			a.decompose(' ', at)
+			a.decompose(r, at)
+			a.decompose(' ', at)
+			continue
+		}
+		a.decompose(r, at)
 	}
-	return out
+	a.sortMarks()
 }
 
-func (n normalizer) normalize(text []aligned, t *charTable) []aligned {
-	if n.cleanText {
-		text = slices.DeleteFunc(text, func(a aligned) bool { return t.removed.has(a.r) })
-		for i := range text {
-			if t.space.has(text[i].r) {
-				text[i].r = ' '
+func isAlnum(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' }
+
+func (a *aligner) decompose(r rune, at span) {
+	if !a.norm.stripAccents {
+		a.lower(r, at)
+		return
+	}
+	a.parts = a.table.appendNFD(a.parts[:0], r)
+	for i, p := range a.parts {
+		if class := a.table.class[p]; class != 0 {
+			a.marks = append(a.marks, alignedMark{mark{p, class}, i > 0})
+			if i == 0 {
+				a.places = append(a.places, at)
 			}
+			continue
 		}
+		a.sortMarks()
+		a.last = at
+		a.strip(p, at)
 	}
-	if n.ideographs {
-		var to []change
-		for _, a := range text {
-			if t.ideograph.has(a.r) {
-				to = append(to, change{' ', 0}, change{a.r, 1}, change{' ', 1})
-			} else {
-				to = append(to, change{a.r, 0})
-			}
-		}
-		text = transform(text, to, 0)
-	}
-	if n.stripAccents {
-		text = transform(text, t.decompose(text), 0)
-		text = slices.DeleteFunc(text, func(a aligned) bool { return t.nonspacing.has(a.r) })
-	}
-	if n.lowercase {
-		var to []change
-		var lower []rune
-		for _, a := range text {
-			lower = t.appendLower(lower[:0], a.r)
-			for i, l := range lower {
-				to = append(to, change{l, min(i, 1)})
-			}
-		}
-		text = transform(text, to, 0)
-	}
-	return text
 }
 
-// decompose is NFD: the full decomposition with every run of combining marks sorted by class.
-func (t *charTable) decompose(text []aligned) []change {
-	var to []change
-	var parts []rune
-	marks := 0 // of them, so many at the end are marks in a row
-	sortMarks := func() {
-		slices.SortStableFunc(to[len(to)-marks:], func(a, b change) int { return int(t.class[a.r]) - int(t.class[b.r]) })
-		marks = 0
+func (a *aligner) sortMarks() {
+	if len(a.marks) == 0 {
+		return
 	}
-	for _, a := range text {
-		parts = t.appendNFD(parts[:0], a.r)
-		for i, p := range parts {
-			if t.class[p] == 0 {
-				sortMarks()
-				to = append(to, change{p, min(i, 1)})
-			} else {
-				to = append(to, change{p, min(i, 1)})
-				marks++
-			}
+	slices.SortStableFunc(a.marks, func(x, y alignedMark) int { return int(x.class) - int(y.class) })
+	next := 0
+	for _, m := range a.marks {
+		if !m.further {
+			a.last = a.places[next]
+			next++
 		}
+		a.strip(m.r, a.last)
 	}
-	sortMarks()
-	return to
+	a.marks, a.places = a.marks[:0], a.places[:0]
 }
 
-// piece is a token and the bytes of the original text that it stands for.
+func (a *aligner) strip(r rune, at span) {
+	if !a.table.nonspacing.has(r) {
+		a.lower(r, at)
+	}
+}
+
+func (a *aligner) lower(r rune, at span) {
+	switch {
+	case !a.norm.lowercase:
+		a.yield(aligned{r, at})
+	case r < utf8.RuneSelf:
+		if r >= 'A' && r <= 'Z' {
+			r |= 0x20
+		}
+		a.yield(aligned{r, at})
+	default:
+		for _, l := range a.table.appendLower(nil, r) {
+			a.yield(aligned{l, at})
+		}
+	}
+}
+
+// piece is a token and what it stands for in the input.
 type piece struct {
-	id          int32
-	start, stop int
+	id int32
+	span
 }
 
 // pieces tokenises a whole text.
 func (t *Tokenizer) pieces(text string) []piece {
-	var out []piece
-	t.split(t.raw, text, func(start, stop int, token *addedToken) {
-		if token != nil {
-			out = append(out, piece{token.id, start, stop})
-			return
+	w := words{t: t}
+	a := aligner{norm: t.norm, table: t.table, yield: w.char}
+	t.split(t.raw, text, func(at span, token *addedToken) {
+		switch {
+		case token != nil:
+			w.out = append(w.out, piece{token.id, at})
+		case t.cooked != nil:
+			t.cookedPieces(&w, text, at)
+		default:
+			a.normalize(text[at.start:at.stop], at.start)
+			w.flush()
 		}
-		norm := t.norm.normalize(align(text[start:stop]), t.table)
-		for i := range norm {
-			norm[i].start += start
-			norm[i].stop += start
-		}
-		out = t.normalizedPieces(out, norm)
 	})
-	return out
+	return w.out
 }
 
 // split calls yield for each added token in text and for each stretch between them.
-func (t *Tokenizer) split(m *matcher, text string, yield func(start, stop int, token *addedToken)) {
+func (t *Tokenizer) split(m *matcher, text string, yield func(at span, token *addedToken)) {
 	floor := 0
 	for seek := 0; m != nil; {
 		var found match
@@ -151,80 +169,107 @@ func (t *Tokenizer) split(m *matcher, text string, yield func(start, stop int, t
 			break
 		}
 		if floor < found.start {
-			yield(floor, found.start, nil)
+			yield(span{floor, found.start}, nil)
 		}
-		yield(found.start, found.stop, found.token)
+		yield(span{found.start, found.stop}, found.token)
 		floor = found.stop
 	}
 	if floor < len(text) {
-		yield(floor, len(text), nil)
+		yield(span{floor, len(text)}, nil)
 	}
 }
 
-// normalizedPieces finds the added tokens of a normalised text and splits what is between them into words.
-func (t *Tokenizer) normalizedPieces(out []piece, text []aligned) []piece {
-	if t.cooked == nil {
-		return t.words(out, text)
-	}
+// cookedPieces finds the added tokens of a normalised text and splits what is between them into words.
+func (t *Tokenizer) cookedPieces(w *words, text string, at span) {
+	var all []aligned
 	var s []byte
-	at := make([]int, 0, len(text)) // at[i] is the character that byte i of s belongs to
-	for i, a := range text {
-		s = utf8.AppendRune(s, a.r)
-		for len(at) < len(s) {
-			at = append(at, i)
+	var index []int // index[i] is the element of all that byte i of s belongs to
+	a := aligner{norm: t.norm, table: t.table, yield: func(c aligned) {
+		s = utf8.AppendRune(s, c.r)
+		for len(index) < len(s) {
+			index = append(index, len(all))
 		}
-	}
-	at = append(at, len(text))
-	t.split(t.cooked, string(s), func(start, stop int, token *addedToken) {
-		part := text[at[start]:at[stop]]
+		all = append(all, c)
+	}}
+	a.normalize(text[at.start:at.stop], at.start)
+	index = append(index, len(all))
+	t.split(t.cooked, string(s), func(at span, token *addedToken) {
+		part := all[index[at.start]:index[at.stop]]
 		if token != nil {
-			out = append(out, piece{token.id, part[0].start, part[len(part)-1].stop})
+			var place span
+			if len(part) > 0 {
+				place = span{part[0].start, part[len(part)-1].stop}
+			}
+			w.out = append(w.out, piece{token.id, place})
 			return
 		}
-		out = t.words(out, part)
+		for _, c := range part {
+			w.char(c)
+		}
+		w.flush()
 	})
-	return out
 }
 
-// words splits at white space and around punctuation.
-func (t *Tokenizer) words(out []piece, text []aligned) []piece {
-	start := 0
-	for i, a := range text {
-		space := t.table.space.has(a.r)
-		if !space && !t.table.punct.has(a.r) {
-			continue
-		}
-		out = t.wordPieces(out, text[start:i])
-		if !space {
-			out = t.wordPieces(out, text[i:i+1])
-		}
-		start = i + 1
-	}
-	return t.wordPieces(out, text[start:])
+// words splits normalised text at white space and around punctuation, and looks the words up.
+type words struct {
+	t   *Tokenizer
+	out []piece
+
+	// The open word. Beyond the characters that a word may have only its end matters.
+	word  []aligned
+	chars int
+	stop  int
 }
 
-// wordPieces splits one word into the pieces of the vocabulary.
-func (t *Tokenizer) wordPieces(out []piece, word []aligned) []piece {
-	if len(word) == 0 {
-		return out
+func (w *words) char(c aligned) {
+	if c.r >= utf8.RuneSelf || !isAlnum(byte(c.r)) {
+		space := w.t.table.space.has(c.r)
+		if space || w.t.table.punct.has(c.r) {
+			w.flush()
+			if !space {
+				w.add(c)
+				w.flush()
+			}
+			return
+		}
 	}
-	first := len(out)
-	unknown := piece{t.vocab.unk, word[0].start, word[len(word)-1].stop}
-	if len(word) > t.vocab.max {
-		return append(out, unknown)
+	w.add(c)
+}
+
+func (w *words) add(c aligned) {
+	if w.chars++; w.chars <= max(w.t.vocab.max, 1) {
+		w.word = append(w.word, c)
 	}
-	var w []byte
-	for _, a := range word {
-		w = utf8.AppendRune(w, a.r)
+	w.stop = c.stop
+}
+
+func (w *words) flush() {
+	if w.chars == 0 {
+		return
 	}
-	for trie := t.vocab.first; len(w) > 0; trie = t.vocab.next {
-		id, n := trie.longest(w)
+	if w.chars > w.t.vocab.max || !w.known() {
+		w.out = append(w.out, piece{w.t.vocab.unk, span{w.word[0].start, w.stop}})
+	}
+	w.word, w.chars = w.word[:0], 0
+}
+
+// known appends the pieces of the open word, if the vocabulary has them all.
+func (w *words) known() bool {
+	first := len(w.out)
+	var s []byte
+	for _, c := range w.word {
+		s = utf8.AppendRune(s, c.r)
+	}
+	word := w.word
+	for trie := w.t.vocab.first; len(s) > 0; trie = w.t.vocab.next {
+		id, n := trie.longest(s)
 		if n == 0 {
-			return append(out[:first], unknown)
+			w.out = w.out[:first]
+			return false
 		}
-		chars := utf8.RuneCount(w[:n])
-		out = append(out, piece{id, word[0].start, word[chars-1].stop})
-		w, word = w[n:], word[chars:]
+		chars := utf8.RuneCount(s[:n])
+		w.out = append(w.out, piece{id, span{word[0].start, word[chars-1].stop}})
+		s, word = s[n:], word[chars:]
 	}
-	return out
+	return true
 }

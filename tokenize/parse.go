@@ -266,9 +266,8 @@ func (t *Tokenizer) parseAddedTokens(b json.RawMessage) error {
 			continue
 		}
 		var p []byte
-		for _, c := range t.norm.normalize(align(a.content), t.table) {
-			p = utf8.AppendRune(p, c.r)
-		}
+		content := aligner{norm: t.norm, table: t.table, yield: func(c aligned) { p = utf8.AppendRune(p, c.r) }}
+		content.normalize(a.content, 0)
 		if len(p) == 0 {
 			return &InvalidError{"added_tokens", fmt.Sprintf("nothing is left of %q when it is normalised", a.content)}
 		}
@@ -280,12 +279,10 @@ func (t *Tokenizer) parseAddedTokens(b json.RawMessage) error {
 	}
 	var err error
 	if t.raw, err = newMatcher(raw, rawPatterns, t.table); err != nil {
-		return &UnsupportedError{"added_tokens", err.Error(), "fewer of them"}
+		return err
 	}
-	if t.cooked, err = newMatcher(cooked, cookedPatterns, t.table); err != nil {
-		return &UnsupportedError{"added_tokens", err.Error(), "fewer of them"}
-	}
-	return nil
+	t.cooked, err = newMatcher(cooked, cookedPatterns, t.table)
+	return err
 }
 
 func (t *Tokenizer) parsePostProcessor(b json.RawMessage) error {

@@ -49,7 +49,7 @@ func (t *Tokenizer) setASCII() {
 			t.asciiClass[c] = asciiAlone
 			t.asciiID[c] = int32(e.value())
 		case charSame, charWord:
-			if c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' {
+			if isAlnum(byte(c)) {
 				t.asciiClass[c] = asciiAlnum
 			}
 		}
@@ -71,17 +71,15 @@ func (t *Tokenizer) AppendIDs(dst []int32, text string) []int32 {
 	return ids
 }
 
-// AppendIDsLimit appends the first max tokens of text, the same that AppendIDs appends first, and says whether there are
-// more. It stops reading there: what follows costs nothing.
-func (t *Tokenizer) AppendIDsLimit(dst []int32, text string, max int) (ids []int32, more bool) {
+// AppendIDsLimit appends the first tokens of text, the same that AppendIDs appends first and at most limit of them, and says
+// whether there are more. It stops reading there: what follows costs nothing.
+func (t *Tokenizer) AppendIDsLimit(dst []int32, text string, limit int) (ids []int32, more bool) {
 	stop := unlimited
-	if max < unlimited-len(dst) {
-		stop = len(dst) + maxInt(max, 0)
+	if limit < unlimited-len(dst) {
+		stop = len(dst) + max(limit, 0)
 	}
 	return t.appendIDs(dst, text, stop)
 }
-
-func maxInt(a, b int) int { return max(a, b) }
 
 func (t *Tokenizer) appendIDs(dst []int32, text string, stop int) ([]int32, bool) {
 	if t.cooked == nil {
@@ -141,10 +139,11 @@ func (t *Tokenizer) Tokens(text string, special bool) []Token {
 	}
 	var at, chars int // chars code points come before byte at
 	count := func(to int) int {
-		if to < at { // combining marks that were sorted can step back
-			at, chars = 0, 0
+		if to >= at {
+			chars += utf8.RuneCountInString(text[at:to])
+		} else { // several tokens from one character
+			chars -= utf8.RuneCountInString(text[to:at])
 		}
-		chars += utf8.RuneCountInString(text[at:to])
 		at = to
 		return chars
 	}

@@ -202,8 +202,9 @@ func (s *Server) listing(w http.ResponseWriter, r *http.Request, id, rev string)
 		return
 	}
 	type lfs struct {
-		SHA256 string `json:"sha256"`
-		Size   int    `json:"size"`
+		SHA256  string `json:"sha256"`
+		Size    int    `json:"size"`
+		Pointer int    `json:"pointerSize"`
 	}
 	type sibling struct {
 		Name   string `json:"rfilename"`
@@ -219,7 +220,7 @@ func (s *Server) listing(w http.ResponseWriter, r *http.Request, id, rev string)
 			x.Size, x.BlobID = &n, GitSHA1(content)
 			if large(path) {
 				x.BlobID = GitSHA1([]byte("pointer to " + path))
-				x.LFS = &lfs{SHA256(content), n}
+				x.LFS = &lfs{SHA256(content), n, 130}
 			}
 			if e := repo.Etags[path]; e != "" {
 				x.BlobID = e
