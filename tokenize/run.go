@@ -48,6 +48,9 @@ const window = 4096
 
 // run appends ids until dst has stop elements. It says whether there would have been more.
 func (t *Tokenizer) run(dst []int32, text string, stop int) (ids []int32, more bool) {
+	if text == "" {
+		return dst, false
+	}
 	r := runs.Get().(*run)
 	*r = run{t: t, text: text, dst: dst[:len(dst):min(cap(dst), stop)], stop: stop, buf: r.buf[:0], pending: r.pending[:0]}
 	if cap(dst) == len(dst) {

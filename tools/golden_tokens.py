@@ -427,7 +427,7 @@ def variants(big):
         yield {
             "name": name,
             "tokenizer": t,
-            "texts": text_cases(source, f"variant {name}", 400, pieces),
+            "texts": text_cases(source, f"variant {name}", 150, pieces),
             "cuts": truncation_cases(source, [0, 1, 3, 6], [3, 4, 7, 8]),
         }
 
@@ -454,7 +454,7 @@ def golden(args):
             out += id_list(e.ids)
     write_gz("codepoints.ids.gz", bytes(out))
 
-    write_jsonl_gz("texts.jsonl.gz", text_cases(source, "texts", 4000))
+    write_jsonl_gz("texts.jsonl.gz", text_cases(source, "texts", 2500))
     lengths = [0, 1, 2, 3, 5, 8, 9, 12, 13, 20, 40]
     write_jsonl_gz("cuts.jsonl.gz", truncation_cases(source, lengths, [2, 3, 4, 5, 8, 15, 16, 17, 31]))
     write_jsonl_gz("variants.jsonl.gz", variants(source))

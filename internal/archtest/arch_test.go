@@ -1,0 +1,186 @@
+package archtest
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"ragate/internal/testenv"
+)
+
+// rule says what a folder may import. Paths are prefixes: "models" covers "models/hub".
+type rule struct {
+	folder string
+	// own lists the project's packages it may import. Its own sub-packages are always allowed.
+	own []string
+	// modules lists the third-party modules it may import.
+	modules []string
+	// never lists standard packages that would mean it knows what it must not.
+	never []string
+	why   string
+}
+
+// rules is ordered: the first whose folder fits a package decides. Every package of the project must fit one.
+var rules = []rule{
+	{folder: "inference/ort", own: []string{"models"}, modules: []string{"github.com/yalue/onnxruntime_go"},
+		never: []string{"net/http"},
+		why:   "the only native code: sessions and tensors, not texts, queues or what an output means"},
+	{folder: "inference", own: []string{"tokenize", "models", "simd"}, modules: []string{"golang.org/x/sync", "golang.org/x/sys"},
+		never: []string{"net/http", "encoding/json", "flag"},
+		why:   "texts to vectors and logits; wire formats, settings and thresholds belong above"},
+	{folder: "tokenize", modules: []string{"golang.org/x/text", "github.com/sugarme"},
+		never: []string{"os", "io/fs", "net", "net/http", "path/filepath"},
+		why:   "bytes in, ids out; it does not know where files are"},
+	{folder: "models", modules: []string{"google.golang.org/protobuf", "golang.org/x/sys"},
+		never: []string{"flag"},
+		why:   "files and facts about them; it runs nothing"},
+	{folder: "simd", modules: []string{"github.com/viterin"},
+		never: []string{"context", "os", "net", "io"},
+		why:   "arithmetic on slices of floats"},
+	{folder: "gates", own: []string{"simd"}, modules: []string{"golang.org/x/text", "gopkg.in/yaml.v3", "go.yaml.in/yaml"},
+		never: []string{"net", "net/http", "os", "time"},
+		why:   "decisions are pure functions of scores and policy"},
+	{folder: "server", own: []string{"inference", "gates"},
+		modules: []string{"github.com/labstack/echo/v4", "github.com/prometheus", "github.com/google/uuid"},
+		never:   []string{"os", "flag"},
+		why:     "wire formats and limits; it knows no tokens, tensors or files"},
+	{folder: "cmd/ragate", own: []string{"server", "gates", "inference", "tokenize", "models", "simd"},
+		modules: []string{"github.com/alecthomas/kong", "golang.org/x/term"},
+		why:     "construction and shutdown"},
+	{folder: "benchmarks", own: []string{"inference", "models", "server", "tokenize", "simd", "internal/testenv"},
+		modules: []string{"github.com/HdrHistogram"},
+		why:     "drives a running server; nobody imports it"},
+	{folder: "internal/testenv", why: "finds what tests need; imported by tests only"},
+	{folder: "internal/archtest", own: []string{"internal/testenv"}, why: "tests only"},
+	{folder: "internal/e2e", own: []string{"internal/testenv"}, why: "tests only: it drives the built program from outside"},
+	{folder: "tools", why: "scripts that make test data; nothing imports them"},
+}
+
+// forbidden edges that a prefix in a rule would allow.
+var forbidden = []struct{ from, to, why string }{
+	{"server", "inference/ort", "the server must not know the runtime"},
+	{"gates", "inference", "gates declare the interfaces they need"},
+}
+
+type pkg struct {
+	ImportPath string
+	Dir        string
+	GoFiles    []string
+	CgoFiles   []string
+	Imports    []string
+	Module     *struct{ Path string }
+}
+
+func list(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,CgoFiles,Imports,Module", "./...")
+	cmd.Dir = testenv.ModuleRoot(t)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); dec.More(); {
+		var p pkg
+		if err := dec.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	if len(all) < 8 {
+		t.Fatalf("go list found %d packages: this test would check nothing", len(all))
+	}
+	return all
+}
+
+func within(path, folder string) bool { return path == folder || strings.HasPrefix(path, folder+"/") }
+
+func TestImportsPointDown(t *testing.T) {
+	checked := 0
+	for _, p := range list(t) {
+		folder := strings.TrimPrefix(p.ImportPath, "ragate/")
+		i := slices.IndexFunc(rules, func(r rule) bool { return within(folder, r.folder) })
+		if i < 0 {
+			t.Errorf("%s fits no rule: say in the table what it owns and what it may import", p.ImportPath)
+			continue
+		}
+		r := rules[i]
+		for _, imp := range p.Imports {
+			checked++
+			own, ok := strings.CutPrefix(imp, "ragate/")
+			switch {
+			case ok:
+				if within(own, r.folder) {
+					continue
+				}
+				for _, f := range forbidden {
+					if within(folder, f.from) && within(own, f.to) {
+						t.Errorf("%s imports %s: %s", p.ImportPath, imp, f.why)
+					}
+				}
+				if !slices.ContainsFunc(r.own, func(a string) bool { return within(own, a) }) {
+					t.Errorf("%s imports %s, but %s may import only %q of the project: %s", p.ImportPath, imp, r.folder, r.own, r.why)
+				}
+			case strings.Contains(strings.Split(imp, "/")[0], "."):
+				if !slices.ContainsFunc(r.modules, func(m string) bool { return within(imp, m) }) {
+					t.Errorf("%s imports %s, but %s may import only the modules %q: %s", p.ImportPath, imp, r.folder, r.modules, r.why)
+				}
+			case slices.Contains(r.never, imp):
+				t.Errorf("%s imports %s, which %s must not know: %s", p.ImportPath, imp, r.folder, r.why)
+			}
+		}
+	}
+	if checked < 100 {
+		t.Fatalf("only %d imports were looked at", checked)
+	}
+}
+
+// TestOnlyTheCommandReadsTheEnvironment finds calls of os.Getenv and its like outside cmd/ and outside tests.
+func TestOnlyTheCommandReadsTheEnvironment(t *testing.T) {
+	files := 0
+	for _, p := range list(t) {
+		folder := strings.TrimPrefix(p.ImportPath, "ragate/")
+		if within(folder, "cmd") || within(folder, "internal") {
+			continue
+		}
+		for _, name := range append(p.GoFiles, p.CgoFiles...) {
+			files++
+			set := token.NewFileSet()
+			f, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				sel, ok := n.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				x, ok := sel.X.(*ast.Ident)
+				if ok && x.Name == "os" && slices.Contains([]string{"Getenv", "LookupEnv", "Environ", "ExpandEnv", "Args"}, sel.Sel.Name) {
+					t.Errorf("%s: os.%s: only cmd/ reads the environment and arguments; take a field of a config struct", set.Position(n.Pos()), sel.Sel.Name)
+				}
+				return true
+			})
+		}
+	}
+	if files < 20 {
+		t.Fatalf("only %d files were looked at", files)
+	}
+}
+
+// TestTableNamesFoldersThatExist keeps the table from going stale.
+func TestTableNamesFoldersThatExist(t *testing.T) {
+	root := testenv.ModuleRoot(t)
+	for _, r := range rules {
+		if _, err := os.Stat(filepath.Join(root, r.folder)); err != nil {
+			t.Errorf("the table has %s, which is gone", r.folder)
+		}
+	}
+}
