@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"ragate/internal/hubtest"
 	"ragate/models"
-	"ragate/models/internal/hubtest"
 )
 
 // Both directions with the hub's own Python library: it finds what was pulled here, and what it fetched is used here. Opt-in, because it

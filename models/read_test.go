@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"ragate/internal/hubtest"
 	"ragate/models"
-	"ragate/models/internal/hubtest"
 )
 
 // folder writes files (path, content, …) into a new folder; model.onnx and tokenizer.json are added unless given ("-" leaves one out).

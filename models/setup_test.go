@@ -15,9 +15,9 @@ import (
 	"sync"
 	"testing"
 
+	"ragate/internal/hubtest"
 	"ragate/internal/testenv"
 	"ragate/models/internal/files"
-	"ragate/models/internal/hubtest"
 	"ragate/models/wheel"
 )
 

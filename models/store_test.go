@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"ragate/internal/hubtest"
 	"ragate/models"
 	"ragate/models/hub"
-	"ragate/models/internal/hubtest"
 )
 
 const tiny = "acme/tiny-embedder"

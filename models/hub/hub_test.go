@@ -19,9 +19,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ragate/internal/hubtest"
 	"ragate/models/hub"
 	"ragate/models/internal/files"
-	"ragate/models/internal/hubtest"
 )
 
 const id = "acme/tiny"
