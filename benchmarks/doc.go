@@ -1,3 +1,14 @@
 // Package benchmarks drives a running server over HTTP and compares it with what the same machine could do without one.
-// Nobody imports it.
+// Nobody imports it but the programs below it.
+//
+// Start at servebench, the program behind `make bench`; its phases are built from what is here: Texts writes unique texts of known
+// length (corpus.go), a Workload turns them into requests (workload.go), a Driver sends those in a closed loop or at a rate and keeps the
+// latencies (load.go), a Server is the process under test (server.go), Raw is the same model on the same plan without a server (raw.go), and
+// a Meter tells what both cost in CPU time and memory (meter.go). A Report is printed as a table and kept as JSON (report.go).
+//
+// Not for microbenchmarks: those lie beside the code they measure, in *_timing_test.go files.
+//
+// What it promises: every text of a run is different, and its tokens are counted by the model's own tokenizer before the clock starts;
+// what a phase is said to have computed is held against the server's own count, exactly; a share is always that of neighbours in
+// time, because machines are noisy and minutes apart say little.
 package benchmarks

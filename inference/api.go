@@ -116,8 +116,8 @@ type Info struct {
 	Streams     int    // runs that may be in flight at once
 	Threads     int    // compute threads of one run
 	BatchTokens int    // padded tokens of one batch, at most
-	Drift       Drift // between alone and among others
-	Fidelity    Drift // between this precision and float32 on the cpu provider; zero where that is what runs
+	Drift       Drift  // between alone and among others
+	Fidelity    Drift  // between this precision and float32 on the cpu provider; zero where that is what runs
 	Warnings    []string
 }
 

@@ -39,15 +39,18 @@ type Memory interface {
 	Remember(key string, m Measured)
 }
 
-// Engine runs models on one device. Load models, Start, use them, Close; in that order.
+// Engine runs models on one device. Load models, Start, use them, Close; in that order. Each of these waits for the one before it.
 type Engine struct {
 	cfg      EngineConfig
 	sched    *scheduler
-	cores    []*core
-	workers  []*worker
 	running  sync.WaitGroup
 	tokenise *semaphore.Weighted // texts being tokenised at once: as many as CPUs
-	closed   bool
+
+	mu      sync.Mutex // held by load, Start and Close from end to end
+	started bool
+	closed  bool
+	cores   []*core // not changed after Start
+	workers []*worker
 }
 
 // NewEngine makes an engine without models.
@@ -55,34 +58,47 @@ func NewEngine(cfg EngineConfig) *Engine {
 	if cfg.Machine.CPUs < 1 {
 		cfg.Machine.CPUs = 1
 	}
-	return &Engine{cfg: cfg, tokenise: semaphore.NewWeighted(int64(cfg.Machine.CPUs))}
+	return &Engine{
+		cfg: cfg, tokenise: semaphore.NewWeighted(int64(cfg.Machine.CPUs)),
+		sched: newScheduler(cfg.MaxQueuedTokens, cfg.MaxBatchTokens, cfg.Slice),
+	}
 }
 
-// Start makes the workers, lets each run the common shapes once, and begins to serve. Models cannot be added afterwards.
+// add puts a loaded model on the engine, which closes its session from now on. Called with the mutex held.
+func (e *Engine) add(c *core) {
+	c.engine = e
+	c.queue = e.sched.addQueue(c.shape(), c.measured.TokensPerSecond)
+	e.cores = append(e.cores, c)
+}
+
+// Start makes the workers, lets each run the common shapes once, and begins to serve; requests that come earlier fail. ctx bounds the
+// start alone. Models cannot be added afterwards. When it fails, only Close is left to do.
 func (e *Engine) Start(ctx context.Context) error {
-	if len(e.cores) == 0 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.closed:
+		return ErrClosed
+	case e.started:
+		return errors.New("inference: the engine was started before")
+	case len(e.cores) == 0:
 		return errors.New("inference: no model is loaded")
 	}
+	e.started = true
 	n := 1
 	for _, c := range e.cores {
 		n = max(n, c.plan.streams)
 	}
-	e.sched = newScheduler(e.cfg.MaxQueuedTokens, e.cfg.MaxBatchTokens, n, e.cfg.Slice)
-	for _, c := range e.cores {
-		c.queue = e.sched.addQueue(shape{pad: c.plan.pad, maxRows: c.plan.maxRows, maxCols: c.hardLimit})
-		e.sched.queues[c.queue].rate = c.measured.TokensPerSecond
-		c.sched = e.sched
-	}
 	for range n {
 		w := &worker{wake: make(chan struct{}, 1), engine: e}
+		e.workers = append(e.workers, w)
 		for _, c := range e.cores {
-			st, err := c.session.NewStream()
+			st, err := c.session.newStream()
 			if err != nil {
-				return err
+				return fmt.Errorf("model %s: %w", c.info.ID, err)
 			}
 			w.streams = append(w.streams, st)
 		}
-		e.workers = append(e.workers, w)
 	}
 	var g errgroup.Group
 	for _, w := range e.workers {
@@ -91,47 +107,39 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
+	e.sched.start(n)
 	for _, w := range e.workers {
-		e.running.Add(1)
-		go func() {
-			defer e.running.Done()
-			w.work()
-		}()
+		e.running.Go(w.work)
 	}
 	return nil
 }
 
 // Refuse makes every later request fail with ErrClosed; what was admitted still runs.
-func (e *Engine) Refuse() {
-	if e.sched != nil {
-		e.sched.refuse()
-	}
-}
+func (e *Engine) Refuse() { e.sched.refuse() }
 
-// Close refuses new requests, lets what was admitted finish until ctx ends, then cuts it short, and frees the sessions. It returns
-// only when no native call is in flight.
+// Close refuses new requests, lets what was admitted finish until ctx ends, then cuts it short (those requests fail with ErrClosed),
+// and frees the sessions. It returns only when no native call is in flight. A second Close waits for the first and does nothing.
 func (e *Engine) Close(ctx context.Context) error {
+	e.sched.refuse() // at once, even while a Start is under way
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.closed {
 		return nil
 	}
 	e.closed = true
 	var errs []error
-	if e.sched != nil {
-		if err := e.sched.stop(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("inference: cut short at shutdown: %w", err))
-			e.sched.abort(ErrClosed)
-			for _, w := range e.workers {
-				for _, st := range w.streams {
-					errs = append(errs, st.Terminate())
-				}
+	if err := e.sched.stop(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("inference: cut short at shutdown: %w", err))
+		e.sched.abort()
+		for _, w := range e.workers {
+			for _, st := range w.streams {
+				errs = append(errs, st.Terminate())
 			}
 		}
-		e.running.Wait()
 	}
+	e.running.Wait()
 	for _, w := range e.workers {
-		for _, st := range w.streams {
-			errs = append(errs, st.Close())
-		}
+		errs = append(errs, w.close())
 	}
 	for _, c := range e.cores {
 		errs = append(errs, c.session.Close())
@@ -140,9 +148,4 @@ func (e *Engine) Close(ctx context.Context) error {
 }
 
 // Stats is a snapshot of the queue.
-func (e *Engine) Stats() Stats {
-	if e.sched == nil {
-		return Stats{}
-	}
-	return e.sched.stats()
-}
+func (e *Engine) Stats() Stats { return e.sched.stats() }

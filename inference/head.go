@@ -39,8 +39,11 @@ func (h head) check(out ort.Output, rows, cols int) error {
 }
 
 // read writes row r's result to dst, of h.width floats. n is the row's number of tokens; padding behind them takes no part. Vectors
-// are left unscaled. ErrNotFinite: dst holds NaN then.
+// are left unscaled. ErrNotFinite: dst holds NaN then. A row without tokens has no mean, nor anything else: it is not finite either.
 func (h head) read(dst []float32, out ort.Output, r, n, cols int) error {
+	if n == 0 {
+		return notFinite(dst)
+	}
 	switch h.form {
 	case models.FormScores:
 		v := out.Values[r*h.columns : (r+1)*h.columns]
@@ -55,17 +58,21 @@ func (h head) read(dst []float32, out ort.Output, r, n, cols int) error {
 		pool(dst, out.Values[r*cols*h.width:(r*cols+n)*h.width], h.pooling)
 	}
 	for _, x := range dst {
-		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
-			for i := range dst {
-				dst[i] = float32(math.NaN())
-			}
-			return ErrNotFinite
+		if x-x != 0 { // of NaN and of infinities
+			return notFinite(dst)
 		}
 	}
 	return nil
 }
 
-// pool turns n token vectors, row-major in tokens, into one of len(dst) floats.
+func notFinite(dst []float32) error {
+	for i := range dst {
+		dst[i] = float32(math.NaN())
+	}
+	return ErrNotFinite
+}
+
+// pool turns the vectors of one token or more, row-major in tokens, into one of len(dst) floats.
 func pool(dst, tokens []float32, p models.Pooling) {
 	d := len(dst)
 	n := len(tokens) / d

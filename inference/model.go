@@ -19,17 +19,16 @@ import (
 // core is what both kinds of model have in common.
 type core struct {
 	engine    *Engine
-	sched     *scheduler
-	queue     int
+	queue     int // in the scheduler and among the engine's cores
 	info      Info
 	plan      plan
 	manifest  models.Manifest
-	session   *ort.Session
+	session   session
+	config    ort.SessionConfig // of the session
 	tokenizer *tokenize.Tokenizer
 	head      head
 	limit     int // tokens per sequence that requests are held to
 	hardLimit int // that the model takes at all
-	warmID    int32
 	measured  Measured
 }
 
@@ -59,7 +58,12 @@ func (e *Engine) LoadReranker(m models.Manifest, set Settings) (*Model, error) {
 }
 
 func (e *Engine) load(m models.Manifest, kind models.Kind, set Settings) (*core, error) {
-	if e.sched != nil {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, ErrClosed
+	}
+	if e.started {
 		return nil, fmt.Errorf("model %s: the engine has started; load models before", m.ID)
 	}
 	m, err := m.As(kind)
@@ -101,7 +105,8 @@ func (e *Engine) load(m models.Manifest, kind models.Kind, set Settings) (*core,
 	if binding.Form == models.FormScores {
 		c.head.width = 1
 	}
-	if err := e.openSession(c, set, facts, binding); err != nil {
+	i := slices.IndexFunc(outputs, func(t models.TensorInfo) bool { return t.Name == binding.Output })
+	if err := e.openSession(c, set, facts, binding, outputs[i]); err != nil {
 		return nil, err
 	}
 	c.info = Info{
@@ -115,13 +120,13 @@ func (e *Engine) load(m models.Manifest, kind models.Kind, set Settings) (*core,
 		c.info.Pooling = string(m.Pooling)
 	}
 	c.info.Drift, c.info.Fidelity = c.measured.Drift, c.measured.Fidelity
-	e.cores = append(e.cores, c)
+	e.add(c)
 	return c, nil
 }
 
 // openSession takes the first way of the plan that works. With provider `auto` the ways that fail become warnings.
-func (e *Engine) openSession(c *core, set Settings, facts *graph.Facts, binding models.Binding) error {
-	ways, _, err := plans(set, e.cfg.Machine, facts.DynamicallyQuantized, e.cfg.Runtime.Check)
+func (e *Engine) openSession(c *core, set Settings, facts *graph.Facts, binding models.Binding, output models.TensorInfo) error {
+	ways, out, err := plans(set, e.cfg.Machine, facts.DynamicallyQuantized, e.cfg.Runtime.Check)
 	if err != nil {
 		return fmt.Errorf("model %s: %w", c.manifest.ID, err)
 	}
@@ -129,16 +134,10 @@ func (e *Engine) openSession(c *core, set Settings, facts *graph.Facts, binding 
 	for _, w := range ways {
 		path, err := e.graphFor(c.manifest, w, facts, binding)
 		if err == nil {
-			c.session, err = e.cfg.Runtime.NewSession(ort.SessionConfig{
+			err = e.open(c, w, ort.SessionConfig{
 				GraphPath: path, Provider: w.provider, Arithmetic: w.arithmetic, Streams: w.streams, Threads: w.threads,
-				Binding: binding,
+				Binding: binding, Output: output,
 			})
-		}
-		if err == nil {
-			c.plan = w
-			if err = c.measure(path, binding); err != nil {
-				err = errors.Join(fmt.Errorf("%s: self-test: %w", w.provider, err), c.session.Close())
-			}
 		}
 		if err == nil {
 			for _, f := range failed {
@@ -148,7 +147,21 @@ func (e *Engine) openSession(c *core, set Settings, facts *graph.Facts, binding 
 		}
 		failed = append(failed, err)
 	}
-	return fmt.Errorf("model %s: %w", c.manifest.ID, &UnavailableError{Provider: set.Provider, Precision: set.Precision, Reasons: failed})
+	return fmt.Errorf("model %s: %w", c.manifest.ID,
+		&UnavailableError{Provider: set.Provider, Precision: set.Precision, Reasons: append(out, failed...)})
+}
+
+// open makes the session of one plan and lets it show that it computes the right thing.
+func (e *Engine) open(c *core, w plan, cfg ort.SessionConfig) error {
+	s, err := e.cfg.Runtime.NewSession(cfg)
+	if err != nil {
+		return err
+	}
+	c.session, c.config, c.plan = nativeSession{s}, cfg, w
+	if err := c.measure(); err != nil {
+		return errors.Join(fmt.Errorf("%s: self-test: %w", w.provider, err), s.Close())
+	}
+	return nil
 }
 
 // graphFor gives the file that a plan runs: the model's own, or one rewritten from it and kept by its hash.
@@ -209,9 +222,7 @@ func (m *Model) Info() Info { return m.core.describe() }
 
 func (c *core) describe() Info {
 	i := c.info
-	if c.sched != nil {
-		i.BatchTokens = c.sched.sliceTokens(c.queue)
-	}
+	i.BatchTokens = c.engine.sched.sliceTokens(c.queue)
 	return i
 }
 
@@ -226,15 +237,6 @@ func (c *core) cutLimit(t Truncation) int {
 		return min(t.MaxTokens, c.limit)
 	}
 	return c.limit
-}
-
-// ids tokenises one text without special tokens. With room for keep tokens at most, and if it is the end that goes, reading stops there
-// and more says that something followed.
-func (c *core) ids(text string, t Truncation, keep int) (ids []int32, more bool) {
-	if t.Refuse || t.Side == tokenize.Left {
-		return c.tokenizer.AppendIDs(nil, text), false
-	}
-	return c.tokenizer.AppendIDsLimit(nil, text, keep)
 }
 
 // Embed computes one vector per text. Errors: *KindError, *TooLongError, *OverloadedError, *UnknownPromptError, *RowError (beside the rows that
@@ -256,12 +258,16 @@ func (m *Model) Embed(ctx context.Context, r EmbedRequest) (*Embeddings, error) 
 	if r.Truncation.Refuse {
 		o.MaxTokens = 0
 	}
+	keep := limit // tokens of a text that can matter: reading stops there
+	if r.Truncation.Refuse || r.Truncation.Side == tokenize.Left {
+		keep = math.MaxInt
+	}
 	err := c.onCPU(ctx, func() error {
 		for i, text := range r.Texts {
 			if err := ctx.Err(); err != nil {
 				return context.Cause(ctx)
 			}
-			ids, more := c.ids(prefix+text, r.Truncation, limit)
+			ids, more := c.tokenizer.AppendIDsLimit(nil, prefix+text, keep)
 			enc, err := c.tokenizer.Single(nil, ids, o)
 			if err != nil {
 				return err
@@ -303,17 +309,18 @@ func (m *Model) Rerank(ctx context.Context, r RerankRequest) (*Scores, error) {
 	if r.Truncation.Refuse {
 		o.MaxTokens = 0
 	}
-	keep := limit
-	if r.MaxTokensPerDoc > 0 {
-		keep = min(keep, r.MaxTokensPerDoc)
-	}
 	err := c.onCPU(ctx, func() error {
-		query, queryMore := c.ids(r.Query, r.Truncation, limit)
+		// Of the query all tokens count: which of two long texts is the longer decides who keeps the odd token.
+		query := c.tokenizer.AppendIDs(nil, r.Query)
+		keep := c.tokenizer.SecondLimit(len(query), o) // tokens of a document that can matter: reading stops there
+		if r.MaxTokensPerDoc > 0 && r.Truncation.Side != tokenize.Left {
+			keep = min(keep, r.MaxTokensPerDoc)
+		}
 		for i, text := range r.Documents {
 			if err := ctx.Err(); err != nil {
 				return context.Cause(ctx)
 			}
-			doc, more := c.ids(text, r.Truncation, keep)
+			doc, more := c.tokenizer.AppendIDsLimit(nil, text, keep)
 			if n := r.MaxTokensPerDoc; n > 0 && len(doc) > n {
 				more = true
 				if r.Truncation.Side == tokenize.Left {
@@ -329,7 +336,7 @@ func (m *Model) Rerank(ctx context.Context, r RerankRequest) (*Scores, error) {
 			if r.Truncation.Refuse && len(enc.IDs) > limit {
 				return &TooLongError{Item: i, Tokens: len(enc.IDs), Limit: limit}
 			}
-			j.add(i, enc, more || queryMore, &out.Usage)
+			j.add(i, enc, more, &out.Usage)
 		}
 		return nil
 	})
@@ -361,23 +368,23 @@ func (j *job) add(i int, enc tokenize.Encoding, more bool, u *Usage) {
 	}
 }
 
-// run takes the job through the scheduler.
+// run takes the job through the scheduler. Errors of single rows are left in the job.
 func (c *core) run(j *job, t *Timing) error {
-	if c.sched == nil {
-		return fmt.Errorf("model %s: the engine has not started", c.info.ID)
-	}
 	j.values = make([]float32, len(j.rows)*j.width)
-	if err := c.sched.submit(j); err != nil {
+	if err := c.engine.sched.submit(j); err != nil {
 		return err
 	}
-	if err := c.sched.wait(j); err != nil {
+	if err := c.engine.sched.wait(j); err != nil {
 		return err
+	}
+	if slices.Contains(j.errs, ErrClosed) {
+		return ErrClosed // shutdown cut it short: that is nothing about its rows
 	}
 	t.Queue, t.Inference = j.queued, j.ran
 	return nil
 }
 
-// failure makes the job's row errors into one. Failed rows are NaN in the values.
+// failure makes the job's row errors into one. Failed rows are NaN in the values. nil when there are none.
 func (j *job) failure() error {
 	var first *RowError
 	for i, err := range j.errs {

@@ -170,16 +170,20 @@ func planFor(p ort.Provider, set Settings, m Machine, dynamic bool) (plan, error
 	return w, nil
 }
 
-// split shares the CPUs out to streams and threads.
+// split shares the CPUs out to streams and threads: as many streams as there may be, of as many threads each as use up the CPUs.
 func split(p ort.Provider, set Settings, cpus int) (streams, threads int) {
+	cpus = max(cpus, 1)
 	streams, threads = set.Streams, set.Threads
-	if streams < 1 {
-		streams = min(max(cpus, 1), maxStreams)
-		if p == ort.CUDA || p == ort.TensorRT {
-			streams = 1 // the device is one; batches fill it
-		}
+	if streams < 1 && (p == ort.CUDA || p == ort.TensorRT) {
+		streams = 1 // the device is one; batches fill it
 	}
-	if threads < 1 {
+	switch {
+	case streams < 1 && threads < 1:
+		threads = (cpus + maxStreams - 1) / maxStreams
+		streams = cpus / threads
+	case streams < 1:
+		streams = min(max(cpus/threads, 1), maxStreams)
+	case threads < 1:
 		threads = max(cpus/streams, 1)
 	}
 	return streams, threads

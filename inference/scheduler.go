@@ -1,15 +1,20 @@
 package inference
 
-// The scheduler. One mutex guards everything here; no method blocks while holding it except by waiting on a worker's own wake-up
-// channel outside it. Rows wait in FIFO lists, one per (lane, queue, padded length). A batch is opened by the oldest row and
-// filled with rows of the same padded length, then of ever less alike ones, as long as padding stays a small share.
+// The scheduler. One mutex guards everything here; nothing blocks while it is held: a worker waits for its wake-up channel outside, and
+// a wake-up always finds room in it. Rows wait in FIFO lists, one per (lane, queue, padded length). A batch is opened by the oldest
+// row and filled with rows of the same padded length, then of ever less alike ones, as long as padding stays a small share.
 //
-// A row is owned by the scheduler while it waits, by one worker while it runs, and by nobody afterwards; a job is owned by its caller. A
-// worker touches a job only through finish, which closes job.done exactly once, after the last row.
+// A row is owned by the scheduler while it waits, by one worker while it runs, and by nobody afterwards. A worker writes the results of
+// its rows into their job, at places that are no other row's, and then calls finish; done is closed once, after the job's last row.
+// The caller reads results only after that. A job whose caller left (its context ended) is never closed: a worker may still write to
+// it, and nobody reads it.
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -32,9 +37,12 @@ const (
 	// the bulk lane's wait under a flood of queries to 1/5 of the device instead of nothing.
 	interactiveRun = 4
 
-	// rateWeight is how far one batch moves the measured rate: it follows a change of load within some tens of batches.
+	// rateWeight is how far one full batch moves the measured rate: it follows a change of load within some tens of batches.
 	rateWeight = 1.0 / 8
 )
+
+// errNotStarted is returned for requests that come before Start has made the workers.
+var errNotStarted = errors.New("the inference engine has not started")
 
 // shape bounds the batches of one queue (one model).
 type shape struct {
@@ -43,8 +51,10 @@ type shape struct {
 	maxCols int // the longest sequence the model takes; padding stops there
 }
 
+// cols is the padded length of a row of n tokens. Where maxCols is no multiple of pad, the longest rows form a list of their own,
+// which is no neighbour of any other: no row is ever padded to a length that is not a multiple, unless it always is.
 func (s shape) cols(n int) int {
-	c := (n + s.pad - 1) / s.pad * s.pad
+	c := (max(n, 1) + s.pad - 1) / s.pad * s.pad
 	if c > s.maxCols && n <= s.maxCols {
 		c = s.maxCols
 	}
@@ -70,7 +80,7 @@ type job struct {
 	// Results, written by workers at disjoint positions, by the rows' pos.
 	values []float32 // len(rows) × width
 	width  int
-	errs   []error // len(rows); nil where the row is well
+	errs   []error // len(rows); nil where the row is well, ErrClosed where shutdown cut it short
 
 	// Guarded by the scheduler's mutex.
 	waiting   int // rows still in the queue
@@ -104,21 +114,22 @@ type queue struct {
 }
 
 type scheduler struct {
-	max     int           // tokens that may wait
-	budget  int           // padded tokens of a batch when a setting fixes it; 0: a slice of the measured rate
-	slice   time.Duration // what a batch may take
-	workers int
+	max    int           // tokens that may wait
+	budget int           // padded tokens of a batch when a setting fixes it; 0: a slice of the measured rate
+	slice  time.Duration // what a batch may take
 
 	mu       sync.Mutex
+	workers  int // 0 before start
 	queues   []*queue
 	idle     []chan struct{} // workers waiting for rows, longest first
 	seq      uint64
-	waiting  int // tokens that wait
-	rows     int // rows that wait
-	inflight int // batches with workers
-	streak   int // interactive batches since the last bulk one, while bulk rows waited
+	waiting  int    // tokens that wait
+	rows     [2]int // rows that wait, by lane
+	inflight int    // batches with workers
+	streak   int    // interactive batches since the last bulk one, while bulk rows waited
 	closed   bool
 	stopped  bool          // workers are to leave once the queue is empty
+	aborted  bool          // what ran when this was set may fail, because it was cut short
 	drained  chan struct{} // closed when stopped and nothing waits or runs
 }
 
@@ -130,7 +141,15 @@ type fifo struct {
 
 func (f *fifo) empty() bool { return f.head == len(f.rows) }
 
-func (f *fifo) push(r row) { f.rows = append(f.rows, r) }
+func (f *fifo) push(r row) {
+	if len(f.rows) == cap(f.rows) && f.head > len(f.rows)/2 {
+		// Under a load that never lets the list run empty it would else grow for ever.
+		n := copy(f.rows, f.rows[f.head:])
+		clear(f.rows[n:])
+		f.rows, f.head = f.rows[:n], 0
+	}
+	f.rows = append(f.rows, r)
+}
 
 func (f *fifo) pop() row {
 	r := f.rows[f.head]
@@ -161,34 +180,50 @@ func (f *fifo) remove(j *job) (rows, tokens int) {
 	return rows, tokens
 }
 
-func newScheduler(maxQueued, budget, workers int, slice time.Duration) *scheduler {
+func newScheduler(maxQueued, budget int, slice time.Duration) *scheduler {
 	if maxQueued <= 0 {
 		maxQueued = defaultMaxQueuedTokens
 	}
 	if slice <= 0 {
 		slice = defaultSlice
 	}
-	return &scheduler{max: maxQueued, budget: budget, workers: max(workers, 1), slice: slice, drained: make(chan struct{})}
+	return &scheduler{max: maxQueued, budget: max(budget, 0), slice: slice, drained: make(chan struct{})}
 }
 
-// addQueue registers a model and returns its queue's number.
-func (s *scheduler) addQueue(sh shape) int {
+// addQueue registers a model and returns its queue's number. rate is the token rate of one worker, where it is known: 0 else.
+func (s *scheduler) addQueue(sh shape, rate float64) int {
+	if !(rate > 0) || math.IsInf(rate, 1) { // it comes from a file
+		rate = 0
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.queues = append(s.queues, &queue{shape: sh, lists: [2]map[int]*fifo{{}, {}}})
+	s.queues = append(s.queues, &queue{shape: sh, rate: rate, lists: [2]map[int]*fifo{{}, {}}})
 	return len(s.queues) - 1
 }
 
-// submit admits all rows of the job or none. Errors: *OverloadedError, ErrClosed.
+// start opens the queue for jobs, which so many workers will take.
+func (s *scheduler) start(workers int) {
+	s.mu.Lock()
+	s.workers = max(workers, 1)
+	s.mu.Unlock()
+}
+
+// submit admits all rows of the job or none. Errors: *OverloadedError, ErrClosed, errNotStarted, the context's.
 func (s *scheduler) submit(j *job) error {
 	tokens := 0
 	for _, r := range j.rows {
 		tokens += len(r.ids)
 	}
+	if j.ctx.Err() != nil {
+		return context.Cause(j.ctx)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return ErrClosed
+	}
+	if s.workers == 0 {
+		return errNotStarted
 	}
 	// A job larger than the whole queue is let in when nothing waits: refusing it for ever would be worse.
 	if s.waiting > 0 && s.waiting+tokens > s.max {
@@ -216,13 +251,13 @@ func (s *scheduler) submit(j *job) error {
 	}
 	q.waiting += tokens
 	s.waiting += tokens
-	s.rows += len(j.rows)
+	s.rows[j.lane] += len(j.rows)
 	s.wake(len(j.rows))
 	return nil
 }
 
 // retryAfter is when the queue will have drained enough for a job of so many tokens: the excess as a share of the time that all
-// waiting work takes at the measured rates. Called with the mutex held.
+// waiting work takes at the measured rates. Something waits. Called with the mutex held.
 func (s *scheduler) retryAfter(tokens int) time.Duration {
 	var seconds float64
 	for _, q := range s.queues {
@@ -234,7 +269,7 @@ func (s *scheduler) retryAfter(tokens int) time.Duration {
 		}
 	}
 	excess := min(s.waiting, s.waiting+tokens-s.max)
-	return time.Duration(seconds * float64(excess) / float64(s.waiting) * float64(time.Second))
+	return max(time.Duration(seconds*float64(excess)/float64(s.waiting)*float64(time.Second)), time.Millisecond)
 }
 
 // drop gives a job up: its waiting rows will not run. Rows already with a worker end there, unheard. Called with the mutex held.
@@ -247,7 +282,7 @@ func (s *scheduler) drop(j *job) {
 	for cols, f := range q.lists[j.lane] {
 		rows, tokens := f.remove(j)
 		j.waiting -= rows
-		s.rows -= rows
+		s.rows[j.lane] -= rows
 		s.waiting -= tokens
 		q.waiting -= tokens
 		if f.empty() {
@@ -260,8 +295,8 @@ func (s *scheduler) drop(j *job) {
 func (s *scheduler) wake(n int) {
 	for ; n > 0 && len(s.idle) > 0; n-- {
 		c := s.idle[0]
-		s.idle = s.idle[1:]
-		c <- struct{}{} // has room for one, and a worker is listed at most once
+		s.idle = slices.Delete(s.idle, 0, 1)
+		c <- struct{}{} // has room for one: a worker lists itself at most once, and takes its wake-up before it does so again
 	}
 }
 
@@ -287,62 +322,56 @@ func (s *scheduler) next(mine chan struct{}, rows []row) (batch, bool) {
 	}
 }
 
-// form takes the next batch off the queues. Called with the mutex held.
+// form takes the next batch off the queues: of the preferred lane, opened by its oldest row. Called with the mutex held.
 func (s *scheduler) form(rows []row) (batch, bool) {
-	for {
-		lane, queue, cols, ok := s.pick()
-		if !ok {
-			return batch{}, false
+	for s.rows[LaneBulk]+s.rows[LaneInteractive] > 0 {
+		lane := LaneInteractive
+		if s.rows[LaneInteractive] == 0 || s.rows[LaneBulk] > 0 && s.streak >= interactiveRun {
+			lane = LaneBulk
+		}
+		queue, cols, j := s.oldest(lane)
+		if j.ctx.Err() != nil {
+			s.drop(j) // its caller hears of it from the context
+			continue
 		}
 		b := batch{queue: queue, lane: lane, rows: rows, cols: cols, began: time.Now()}
-		s.fill(&b, cols)
-		if len(b.rows) > 0 { // else all of the list's jobs were given up
-			return b, true
+		s.fill(&b)
+		if len(b.rows) == 0 {
+			continue // its context ended just now
 		}
-	}
-}
-
-// pick chooses the lane by preference and in it the oldest row, which opens the batch.
-func (s *scheduler) pick() (lane Lane, queue, cols int, ok bool) {
-	iq, ic, interactive := s.oldest(LaneInteractive)
-	bq, bc, bulk := s.oldest(LaneBulk)
-	switch {
-	case interactive && bulk && s.streak >= interactiveRun:
-		s.streak = 0
-		return LaneBulk, bq, bc, true
-	case interactive:
-		if bulk {
+		if lane == LaneInteractive && s.rows[LaneBulk] > 0 {
 			s.streak++
 		} else {
 			s.streak = 0
 		}
-		return LaneInteractive, iq, ic, true
-	case bulk:
-		s.streak = 0
-		return LaneBulk, bq, bc, true
+		return b, true
 	}
-	return 0, 0, 0, false
+	return batch{}, false
 }
 
-// oldest finds the row of a lane that came first. Only heads need a look.
-func (s *scheduler) oldest(lane Lane) (queue, cols int, ok bool) {
-	var seq uint64
+// oldest finds the row of a lane that came before all others, of which there is one. Only heads need a look, and no list is empty.
+func (s *scheduler) oldest(lane Lane) (queue, cols int, j *job) {
+	first := uint64(math.MaxUint64)
 	for n, q := range s.queues {
 		for c, f := range q.lists[lane] {
-			if r := f.peek(); !ok || r.seq < seq {
-				queue, cols, seq, ok = n, c, r.seq, true
+			if r := f.peek(); r.seq < first {
+				queue, cols, j, first = n, c, r.job, r.seq
 			}
 		}
 	}
-	return queue, cols, ok
+	return queue, cols, j
 }
 
-// fill moves rows of one queue into the batch: from the list at cols first, then from the lists of nearest length.
-func (s *scheduler) fill(b *batch, cols int) {
+// fill moves rows of the batch's queue into it: from the list at its length first, then from the lists of nearest length.
+func (s *scheduler) fill(b *batch) {
 	q := s.queues[b.queue]
 	limit := s.batchTokens(q)
+	cols := b.cols
 	s.take(b, q, cols, limit)
-	for d := q.pad; d < q.maxCols && len(b.rows) > 0 && len(b.rows) < q.maxRows; d += q.pad {
+	for d := q.pad; d < q.maxCols; d += q.pad {
+		if n := len(b.rows); n == 0 || n == q.maxRows || (n+1)*b.cols > limit {
+			return
+		}
 		s.take(b, q, cols-d, limit)
 		s.take(b, q, cols+d, limit)
 	}
@@ -358,7 +387,7 @@ func (s *scheduler) take(b *batch, q *queue, cols, limit int) {
 		r := f.peek()
 		j := r.job
 		if j.ctx.Err() != nil {
-			s.drop(j) // its caller hears of it from the context
+			s.drop(j)
 			continue
 		}
 		width := max(b.cols, cols)
@@ -370,7 +399,7 @@ func (s *scheduler) take(b *batch, q *queue, cols, limit int) {
 		j.waiting--
 		j.running++
 		j.queued = b.began.Sub(j.submitted)
-		s.rows--
+		s.rows[b.lane]--
 		s.waiting -= len(r.ids)
 		q.waiting -= len(r.ids)
 		b.cols = width
@@ -409,19 +438,13 @@ func (s *scheduler) sliceTokens(queue int) int {
 	return s.sizeOf(s.queues[queue])
 }
 
-// finish ends a batch that took so long on the device. Results and failures of its rows are in their jobs already.
-func (s *scheduler) finish(b batch, took time.Duration) {
+// finish ends a batch that took so long on the device. Results and failures of its rows, failed in number, are in their jobs already.
+func (s *scheduler) finish(b batch, took time.Duration, failed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inflight--
-	if took > 0 && b.tokens > 0 {
-		q := s.queues[b.queue]
-		r := float64(b.tokens) / took.Seconds()
-		if q.rate == 0 {
-			q.rate = r
-		} else {
-			q.rate += (r - q.rate) * rateWeight
-		}
+	if failed == 0 { // a run that broke off says nothing of the rate, and one that was repeated row by row neither
+		s.queues[b.queue].learn(b.tokens, took, s.slice)
 	}
 	for _, r := range b.rows {
 		r.job.running--
@@ -431,6 +454,25 @@ func (s *scheduler) finish(b batch, took time.Duration) {
 	s.leaveIfDone()
 }
 
+// learn moves the measured rate by one batch. What is averaged is the time of a token and not its inverse, so that a batch which took
+// far too long shortens the next ones at once. A batch counts by the square of how much of a slice it filled, once because it holds
+// so much less to learn from and once because more of its time is fixed cost: a stream of lone short queries, which run at an eighth of
+// the rate, would else shrink the batches of everybody.
+func (q *queue) learn(tokens int, took, slice time.Duration) {
+	if took <= 0 || tokens <= 0 {
+		return
+	}
+	perToken := took.Seconds() / float64(tokens)
+	if q.rate == 0 {
+		q.rate = 1 / perToken
+		return
+	}
+	full := min(1, float64(tokens)/(q.rate*slice.Seconds()))
+	before := 1 / q.rate
+	q.rate = 1 / (before + (perToken-before)*rateWeight*full*full)
+}
+
+// closeIfDone tells the job's caller after its last row. Called with the mutex held, once for each row that ends.
 func (j *job) closeIfDone() {
 	if j.running == 0 && j.waiting == 0 && !j.abandoned {
 		close(j.done)
@@ -474,26 +516,32 @@ func (s *scheduler) stop(ctx context.Context) error {
 	case <-s.drained:
 		return nil
 	case <-ctx.Done():
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return fmt.Errorf("%d rows wait and %d batches run still: %w", s.rows, s.inflight, context.Cause(ctx))
 	}
-}
-
-// abort ends every waiting job with err; batches with workers are not touched.
-func (s *scheduler) abort(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	select {
+	case <-s.drained: // with nothing left to do, a context that has ended is no failure
+		return nil
+	default:
+	}
+	return fmt.Errorf("%d rows wait and %d batches run still: %w", s.rows[LaneBulk]+s.rows[LaneInteractive], s.inflight, context.Cause(ctx))
+}
+
+// abort ends every waiting row with ErrClosed; batches with workers are not touched, but may fail from now on without fault of theirs.
+func (s *scheduler) abort() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed, s.aborted = true, true
 	for _, q := range s.queues {
 		for lane := range q.lists {
 			for cols, f := range q.lists[lane] {
 				for !f.empty() {
 					r := f.pop()
-					s.rows--
+					s.rows[lane]--
 					s.waiting -= len(r.ids)
 					q.waiting -= len(r.ids)
 					r.job.waiting--
-					r.job.errs[r.pos] = err
+					r.job.errs[r.pos] = ErrClosed
 					r.job.closeIfDone()
 				}
 				delete(q.lists[lane], cols)
@@ -503,8 +551,16 @@ func (s *scheduler) abort(err error) {
 	s.leaveIfDone()
 }
 
+// isAborted says whether running batches are being cut short.
+func (s *scheduler) isAborted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.aborted
+}
+
+// leaveIfDone tells stop when nothing is left. Called with the mutex held.
 func (s *scheduler) leaveIfDone() {
-	if s.stopped && s.rows == 0 && s.inflight == 0 {
+	if s.stopped && s.rows == [2]int{} && s.inflight == 0 {
 		select {
 		case <-s.drained:
 		default:
@@ -516,7 +572,7 @@ func (s *scheduler) leaveIfDone() {
 func (s *scheduler) stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := Stats{QueuedTokens: s.waiting, QueuedRows: s.rows, MaxQueuedTokens: s.max}
+	out := Stats{QueuedTokens: s.waiting, QueuedRows: s.rows[LaneBulk] + s.rows[LaneInteractive], MaxQueuedTokens: s.max}
 	for _, q := range s.queues {
 		out.TokensPerSecond = max(out.TokensPerSecond, q.rate*float64(s.workers))
 	}

@@ -43,7 +43,7 @@ const (
 
 // measure runs the self-test on a fresh session, or recalls its result: whether the provider computes what float32 on the cpu provider
 // does, how far answers move with batch mates, and the token rate of one stream.
-func (c *core) measure(path string, binding models.Binding) error {
+func (c *core) measure() error {
 	mem := c.engine.cfg.Memory
 	if mem != nil {
 		if got, ok := mem.Recall(c.key()); ok {
@@ -55,7 +55,7 @@ func (c *core) measure(path string, binding models.Binding) error {
 	if err != nil {
 		return err
 	}
-	st, err := c.session.NewStream()
+	st, err := c.session.newStream()
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (c *core) measure(path string, binding models.Binding) error {
 		return err
 	}
 	if c.plan.provider != ort.CPU {
-		if err := c.measureFidelity(path, binding, probes, alone); err != nil {
+		if err := c.measureFidelity(probes, alone); err != nil {
 			return err
 		}
 	}
@@ -123,9 +123,9 @@ func (c *core) measureDrift(st runner, probes []ort.Row) (answers [][]float32, e
 }
 
 // measureFidelity holds the answers against float32 on the cpu provider, of the same graph.
-func (c *core) measureFidelity(path string, binding models.Binding, probes []ort.Row, answers [][]float32) error {
-	cfg := c.session.Config()
-	cfg.GraphPath, cfg.Provider, cfg.Arithmetic, cfg.Streams, cfg.Threads, cfg.Binding = path, ort.CPU, ort.Float32, 1, c.engine.cfg.Machine.CPUs, binding
+func (c *core) measureFidelity(probes []ort.Row, answers [][]float32) error {
+	cfg := c.config
+	cfg.Provider, cfg.Arithmetic, cfg.Streams, cfg.Threads = ort.CPU, ort.Float32, 1, c.engine.cfg.Machine.CPUs
 	ref, err := c.engine.cfg.Runtime.NewSession(cfg)
 	if err != nil {
 		return err
@@ -199,7 +199,7 @@ func newDrift(f models.Form) Drift {
 	return Drift{MinCosine: 1}
 }
 
-// compare widens the drift by the distance of two answers to the same row. NaN counts as the widest.
+// compare widens the drift by the distance of two answers to the same row. A vector of zeros where the other is not is as far as it goes.
 func (d *Drift) compare(f models.Form, a, b []float32) {
 	if f == models.FormScores {
 		d.MaxLogit = max(d.MaxLogit, math.Abs(float64(a[0])-float64(b[0])))
@@ -211,5 +211,11 @@ func (d *Drift) compare(f models.Form, a, b []float32) {
 		aa += float64(a[i]) * float64(a[i])
 		bb += float64(b[i]) * float64(b[i])
 	}
-	d.MinCosine = min(d.MinCosine, ab/math.Sqrt(aa*bb))
+	switch cosine := ab / math.Sqrt(aa*bb); {
+	case aa == 0 && bb == 0: // two vectors of zeros are the same
+	case math.IsNaN(cosine):
+		d.MinCosine = -1
+	default:
+		d.MinCosine = min(d.MinCosine, cosine)
+	}
 }

@@ -3,12 +3,31 @@ package inference
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"ragate/inference/ort"
 )
 
-// runner is what a worker needs of a native stream; *ort.Stream is one. Run's output holds until the next Run.
+// session is what an engine needs of a native session. Its streams are closed before it.
+type session interface {
+	newStream() (runner, error)
+	Close() error
+}
+
+// nativeSession makes the runtime's sessions into ours.
+type nativeSession struct{ *ort.Session }
+
+func (s nativeSession) newStream() (runner, error) {
+	st, err := s.NewStream()
+	if err != nil {
+		return nil, err
+	}
+	return st, nil
+}
+
+// runner is what a worker needs of a native stream; *ort.Stream is one. Run's output holds until the next Run. Terminate may be called
+// while Run runs, which then fails as early as it can, and so does every later one.
 type runner interface {
 	Run(rows []ort.Row, cols int) (ort.Output, error)
 	Terminate() error
@@ -24,6 +43,16 @@ type worker struct {
 	input   []ort.Row
 }
 
+// close frees the streams; the worker has ended.
+func (w *worker) close() error {
+	var errs []error
+	for _, st := range w.streams {
+		errs = append(errs, st.Close())
+	}
+	w.streams = nil
+	return errors.Join(errs...)
+}
+
 func (w *worker) work() {
 	s := w.engine.sched
 	for {
@@ -36,34 +65,39 @@ func (w *worker) work() {
 		began := time.Now()
 		failed := w.run(c, b)
 		took := time.Since(began)
-		s.finish(b, took)
 		if o := w.engine.cfg.Observer; o != nil {
 			o.BatchDone(BatchStats{
 				Model: c.info.ID, Kind: c.info.Kind, Lane: b.lane, Rows: len(b.rows), Tokens: b.tokens, PaddedTokens: len(b.rows) * b.cols,
 				QueueWait: b.wait, Inference: took, Failed: failed,
 			})
 		}
+		s.finish(b, took, failed)
 		clear(w.rows) // the ids and jobs are their callers' again
+		clear(w.input)
 	}
 }
 
 // run runs a batch and writes each row's result or error into its job. A batch that fails as a whole is run again row by row, so
-// that only the row at fault fails. It returns how many rows failed.
+// that only the row at fault fails; not at shutdown, where it was the terminate flag. It returns how many rows failed.
 func (w *worker) run(c *core, b batch) (failed int) {
 	err := w.try(c, b.rows, b.cols, &failed)
 	if err == nil {
 		return failed
 	}
 	for i := range b.rows {
-		one := b.rows[i : i+1]
-		e := err
-		if len(b.rows) > 1 {
+		one, e := b.rows[i:i+1], err
+		j := one[0].job
+		if len(b.rows) > 1 && !w.engine.sched.isAborted() && j.ctx.Err() == nil {
 			e = w.try(c, one, c.shape().cols(len(one[0].ids)), &failed)
 		}
-		if e != nil {
-			failed++
-			one[0].job.errs[one[0].pos] = e
+		if e == nil {
+			continue
 		}
+		if w.engine.sched.isAborted() {
+			e = ErrClosed
+		}
+		failed++
+		j.errs[one[0].pos] = e
 	}
 	return failed
 }
@@ -91,8 +125,9 @@ func (w *worker) try(c *core, rows []row, cols int, failed *int) error {
 	return nil
 }
 
-// warmCols are the padded lengths that are run once before serving: each new shape costs tens of milliseconds on its first run.
-var warmCols = []int{16, 32, 48, 64, 96, 128, 160, 192, 256}
+// warmCols are the padded lengths that are run once before serving. A session's very first run costs about 60 ms more than its second,
+// a new shape after that some 10 ms (measured with OpenVINO, bf16), so a few that span the range are enough.
+var warmCols = []int{16, 64, 128}
 
 // warm runs the common shapes on each of the worker's streams.
 func (w *worker) warm(ctx context.Context) error {
@@ -104,12 +139,9 @@ func (w *worker) warm(ctx context.Context) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			row := ort.Row{IDs: make([]int32, cols), TypeOneAt: cols}
-			for i := range row.IDs {
-				row.IDs[i] = c.warmID
-			}
+			row := ort.Row{IDs: make([]int32, cols), TypeOneAt: cols} // any ids will do
 			if _, err := w.streams[q].Run([]ort.Row{row}, cols); err != nil {
-				return errors.Join(errors.New("the first run of "+c.info.ID+" failed"), err)
+				return fmt.Errorf("model %s: the first run of %d tokens: %w", c.info.ID, cols, err)
 			}
 		}
 	}

@@ -186,7 +186,7 @@ func (f *fields) count(name string, most int) int {
 	}
 	n, whole := wholeNumber(raw)
 	if !whole {
-		f.refuse(kindField, name, "is %s: it must be a whole number %s", clip(string(raw)), span)
+		f.refuse(kindRange, name, "is %s: it must be a whole number %s", clip(string(raw)), span)
 		return 0
 	}
 	if n < 1 || most > 0 && n > int64(most) {
@@ -232,11 +232,6 @@ func (f *fields) texts(name string, b bounds, single bool) []string {
 			want = "a string or " + want
 		}
 		f.refuse(kindField, name, "must be %s, not %s", want, typeName(raw))
-		return nil
-	}
-	if tokenIDs(raw) {
-		f.refuse(kindTokenIDs, name, "holds token ids, but this server takes text only, as another tokenizer's ids mean nothing to its model;"+
-			" in LangChain's OpenAIEmbeddings set check_embedding_ctx_length=False")
 		return nil
 	}
 	return f.list(name, raw, b, func(i int, item []byte) string {
@@ -302,6 +297,14 @@ func (f *fields) list(name string, raw []byte, b bounds, read func(i int, item [
 		return nil
 	}
 	return out
+}
+
+// noTokenIDs refuses a field that holds token ids, as OpenAI's own API takes them, with the way out.
+func (f *fields) noTokenIDs(name string) {
+	if raw := f.raw(name); raw != nil && raw[0] == '[' && tokenIDs(raw) {
+		f.refuse(kindTokenIDs, name, "holds token ids, but this server takes text only, as another tokenizer's ids mean nothing to its model;"+
+			" in LangChain's OpenAIEmbeddings set check_embedding_ctx_length=False")
+	}
 }
 
 // tokenIDs reports whether a checked array is what tokenizers make: whole numbers, or lists of them, and nothing else.

@@ -194,12 +194,12 @@ func (x *exchange) finish() {
 	}
 	x.s.metrics.requestDone(x, status, took)
 	switch {
-	case status >= 500 && x.refusal != nil && x.refusal.retryAfter == 0:
-		level = slog.LevelError
-	case status == http.StatusTooManyRequests || status >= 500:
-		level = slog.LevelWarn
-	case open[x.route]:
+	case x.refusal == nil && open[x.route]:
 		level = slog.LevelDebug // probes and scrapes come every few seconds
+	case status >= 500 && (x.refusal == nil || x.refusal.retryAfter == 0):
+		level = slog.LevelError
+	case status >= 500 || status == http.StatusTooManyRequests:
+		level = slog.LevelWarn
 	}
 	ctx := x.r.Context()
 	if !x.s.log.Enabled(ctx, level) {

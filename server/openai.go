@@ -28,6 +28,7 @@ func (s *Server) openaiEmbeddings(x *exchange) error {
 		return err
 	}
 	f := readObject(body, "input", "model", "encoding_format", "dimensions", "input_type")
+	f.noTokenIDs("input")
 	texts := f.texts("input", bounds{s.cfg.MaxItems, s.cfg.Settings.MaxItems}, true)
 	name := f.optText("model")
 	format := f.choice("encoding_format", "float", "float", "base64")

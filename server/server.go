@@ -224,7 +224,7 @@ func (s *Server) routes() *echo.Echo {
 	post("/v2/rerank", s.cohereRerank("2"))
 	post("/v1/embed", s.cohereEmbed("1"))
 	post("/v2/embed", s.cohereEmbed("2"))
-	post("/", s.teiEmbed)
+	post("/", s.teiRoot)
 	post("/embed", s.teiEmbed)
 	post("/rerank", s.teiRerank)
 	post("/similarity", s.teiSimilarity)

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"ragate/inference"
 )
@@ -24,18 +25,41 @@ var truncationFields = []string{"truncate", "truncation_direction"}
 // truncation reads TEI's fields for long texts.
 func (s *Server) truncation(f *fields) inference.Truncation {
 	t := inference.Truncation{Refuse: !f.flag("truncate", s.cfg.Truncate)}
-	if f.choice("truncation_direction", "Right", "Left", "Right") == "Left" {
+	// TEI writes Left and Right, Hugging Face's Python client left and right; an error shows TEI's.
+	if side := f.choice("truncation_direction", "Right", "Left", "Right", "left", "right"); strings.EqualFold(side, "Left") {
 		t.Side = inference.Left
 	}
 	return t
 }
+
+// embedOnlyFields and similarityFields are the fields of these bodies beside the truncation's.
+var (
+	embedOnlyFields  = []string{"inputs", "normalize", "prompt_name", "dimensions"}
+	similarityFields = []string{"inputs", "parameters"}
+)
 
 func (s *Server) teiEmbed(x *exchange) error {
 	body, err := x.readBody()
 	if err != nil {
 		return err
 	}
-	f := readObject(body, append([]string{"inputs", "normalize", "prompt_name", "dimensions"}, truncationFields...)...)
+	return s.answerEmbed(x, readObject(body, slices.Concat(embedOnlyFields, truncationFields)...))
+}
+
+// teiRoot is /embed, and /similarity where inputs is an object: Hugging Face's clients send every task to the root.
+func (s *Server) teiRoot(x *exchange) error {
+	body, err := x.readBody()
+	if err != nil {
+		return err
+	}
+	f := readObject(body, slices.Concat(embedOnlyFields, truncationFields, similarityFields[1:])...)
+	if raw := f.raw("inputs"); raw != nil && raw[0] == '{' {
+		return s.answerSimilarity(x, f)
+	}
+	return s.answerEmbed(x, f)
+}
+
+func (s *Server) answerEmbed(x *exchange, f *fields) error {
 	texts := f.texts("inputs", bounds{s.cfg.MaxItems, s.cfg.Settings.MaxItems}, true)
 	normalize := f.flag("normalize", true)
 	prompt := f.optText("prompt_name")
@@ -67,7 +91,7 @@ func (s *Server) teiRerank(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	f := readObject(body, append(append([]string{"texts", "return_text"}, truncationFields...), rerankFields...)...)
+	f := readObject(body, slices.Concat([]string{"texts", "return_text"}, truncationFields, rerankFields)...)
 	switch {
 	case f.bad != nil:
 		return f.bad
@@ -121,11 +145,14 @@ func (s *Server) teiSimilarity(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	f := readObject(body, "inputs", "parameters")
+	return s.answerSimilarity(x, readObject(body, similarityFields...))
+}
+
+func (s *Server) answerSimilarity(x *exchange, f *fields) error {
 	in := f.object("inputs", "source_sentence", "sentences")
 	source := in.text("source_sentence")
 	sentences := in.texts("sentences", bounds{s.cfg.MaxItems, s.cfg.Settings.MaxItems}, false)
-	params := f.optObject("parameters", append([]string{"prompt_name"}, truncationFields...)...)
+	params := f.optObject("parameters", slices.Concat([]string{"prompt_name"}, truncationFields)...)
 	prompt := params.optText("prompt_name")
 	trunc := s.truncation(params)
 	if err := firstBad(f, in, params); err != nil {

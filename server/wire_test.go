@@ -237,6 +237,8 @@ func TestRefusals(t *testing.T) {
 		{tei, `{"inputs":null}`, 422, []string{"`inputs`", "null"}},
 		{tei, `{"input":"a"}`, 422, []string{"`inputs`", "/v1/embeddings"}},
 		{"/", `{"input":"a"}`, 422, []string{"`inputs`"}},
+		{"/", `{"inputs":{}}`, 422, []string{"inputs.source_sentence"}},
+		{"/embed", `{"inputs":{"source_sentence":"a","sentences":["b"]}}`, 422, []string{"`inputs`", "an object"}},
 		{"/rerank", `{"texts":["a"]}`, 422, []string{"`query`"}},
 		{"/rerank", `{"query":"a"}`, 422, []string{"`texts`"}},
 		{"/rerank", `{"query":"a","texts":null,"documents":null}`, 422, []string{"`texts`"}},
@@ -299,6 +301,7 @@ func TestRefusals(t *testing.T) {
 		{openai, `{"input":"a","dimensions":"4"}`, 400, []string{"`dimensions`", "a string"}},
 		{openai, `{"input":"a","dimensions":1.5}`, 400, []string{"`dimensions`", "1.5", "whole"}},
 		{tei, `{"inputs":"a","dimensions":0}`, 400, []string{"`dimensions`", "is 0", "8"}},
+		{tei, `{"inputs":"a","dimensions":1.5}`, 400, []string{"`dimensions`", "1.5", "8"}},
 		{tei, `{"inputs":"a","dimensions":"4"}`, 422, []string{"`dimensions`", "a string"}},
 		{cohere, `{"query":"a","documents":["b"],"top_n":0}`, 400, []string{"`top_n`", "is 0"}},
 		{cohere, `{"query":"a","documents":["b"],"top_n":-1}`, 400, []string{"`top_n`", "is -1"}},
@@ -313,7 +316,9 @@ func TestRefusals(t *testing.T) {
 		// token ids
 		{openai, `{"input":[15339,1917]}`, 400, []string{"text", "check_embedding_ctx_length=False"}},
 		{openai, `{"input":[[15339],[1917, 3]]}`, 400, []string{"text", "check_embedding_ctx_length=False"}},
-		{tei, `{"inputs":[1,2]}`, 400, []string{"text", "token ids"}},
+		{tei, `{"inputs":[1,2]}`, 422, []string{"inputs[0]", "a number"}},
+		{"/rerank", `{"query":"a","texts":[1]}`, 422, []string{"texts[0]", "a number"}},
+		{"/tokenize", `{"inputs":[[1]]}`, 422, []string{"inputs[0]", "an array"}},
 
 		// models
 		{openai, `{"input":"a","model":"gpt-nope"}`, 404, []string{"gpt-nope", "stub/embedder"}},

@@ -2,7 +2,8 @@
 """Says what the server must answer: vectors and logits of the default models, computed without any of the server's code.
 
     reference.py inputs --cranfield FOLDER OUT.json.gz
-        makes the list of texts and pairs that internal/e2e sends; FOLDER holds corpus.jsonl and queries.jsonl. The list is committed.
+        makes the list of texts and pairs that internal/e2e sends; FOLDER holds corpus.jsonl, queries.jsonl and
+        qrels.tsv. The list is committed.
     reference.py answers --embedder FOLDER --reranker FOLDER --inputs FILE.json[.gz] --out FILE.json
         computes the answers. A folder holds model.onnx and tokenizer.json.
 
@@ -87,25 +88,33 @@ def inputs(args):
     rnd = random.Random(SEED)
     folder = pathlib.Path(args.cranfield)
     read = lambda name: [json.loads(line) for line in (folder / name).read_text("utf-8").splitlines()]
-    words = " ".join(d["text"] for d in read("corpus.jsonl")).split()
-    questions = [q["text"] for q in read("queries.jsonl")]
+    corpus = {d["_id"]: d["text"].split() for d in read("corpus.jsonl")}
+    words = [w for text in corpus.values() for w in text]
+    relevant = {}
+    for line in (folder / "qrels.tsv").read_text("utf-8").splitlines()[1:]:
+        query, document, grade = line.split("\t")
+        if int(grade) > 0 and corpus.get(document):
+            relevant.setdefault(query, []).append(corpus[document])
 
-    def passage():
+    def passage(source=None):
         # As many passages between 1 and 2 words as between 256 and 512: every length matters, and short ones cost little.
         n = int(WORDS ** rnd.random())
-        start = rnd.randrange(len(words) - n)
-        return " ".join(words[start : start + n])
+        start = rnd.randrange(len(words) - n) if source is None else 0
+        return " ".join((source or words)[start : start + n])
 
     texts = ODDITIES + [passage() for _ in range(TEXTS - len(ODDITIES))]
     rnd.shuffle(texts)
-    queries = rnd.sample(questions, QUERIES - len(ODD_QUERIES) - 2) + ODD_QUERIES
-    queries += [" ".join(words[n : n + n]) for n in (300, 700)]  # pairs of two long sides; the second is beyond the limit by itself
+    questions = [q for q in read("queries.jsonl") if len(relevant.get(q["_id"], [])) >= DOCUMENTS // 2]
+    queries = [(q["text"], relevant[q["_id"]]) for q in rnd.sample(questions, QUERIES - len(ODD_QUERIES) - 2)]
+    queries += [(q, []) for q in ODD_QUERIES]
+    queries += [(" ".join(words[n : n + n]), []) for n in (300, 700)]  # two long sides; the second is beyond the limit by itself
     odd = ODDITIES[:]
     rnd.shuffle(odd)
     pairs = []
-    for query in queries:
-        documents = [passage() for _ in range(DOCUMENTS)]
-        documents[rnd.randrange(DOCUMENTS)] = odd.pop()
+    for query, answering in queries:
+        documents = [passage(d) for d in rnd.sample(answering, min(len(answering), DOCUMENTS // 2))]
+        documents += [passage() for _ in range(DOCUMENTS - 1 - len(documents))] + [odd.pop()]
+        rnd.shuffle(documents)
         pairs.append({"query": query, "documents": documents})
     out = json.dumps({"seed": SEED, "texts": texts, "pairs": pairs}, ensure_ascii=False, indent=0)
     with open(args.out, "wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as f:

@@ -36,6 +36,10 @@ func (c embedCmd) Run(ctx context.Context, io streams) error {
 	out := bufio.NewWriter(io.out)
 	embed := func(texts []string) error {
 		got, err := d.embedder.Embed(ctx, inference.EmbedRequest{Texts: texts, Prompt: c.InputType})
+		var prompt *inference.UnknownPromptError
+		if errors.As(err, &prompt) {
+			return usagef("--input-type is %q: this model has %q", prompt.Prompt, prompt.Known)
+		}
 		if err != nil {
 			return err
 		}

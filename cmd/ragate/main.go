@@ -79,7 +79,7 @@ func run(args []string, io streams) (code int) {
 	}()
 	k, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(io.err, "ragate: %v (see ragate --help)\n", err)
+		fmt.Fprintf(io.err, "ragate: %s (see ragate --help)\n", withVariable(err))
 		return exitUsage
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -95,6 +95,22 @@ func run(args []string, io streams) (code int) {
 		return exitFailure
 	}
 	return exitOK
+}
+
+// withVariable names the environment variable of the flag that a parse error begins with: the bad value may have come from there.
+func withVariable(err error) string {
+	msg := err.Error()
+	var parse *kong.ParseError
+	if !errors.As(err, &parse) {
+		return msg
+	}
+	for _, f := range parse.Context.Flags() {
+		rest, ok := strings.CutPrefix(msg, "--"+f.Name)
+		if ok && len(f.Envs) > 0 && (rest == "" || rest[0] == ' ' || rest[0] == ':') {
+			return fmt.Sprintf("--%s (%s)%s", f.Name, f.Envs[0], rest)
+		}
+	}
+	return msg
 }
 
 type exit int

@@ -30,7 +30,7 @@ type serveCmd struct {
 	Truncate      bool          `env:"RAGATE_TRUNCATE" default:"true" negatable:"" help:"Cut longer texts, and say so; otherwise refuse them. (${default})"`
 	ShutdownGrace time.Duration `env:"RAGATE_SHUTDOWN_GRACE" default:"30s" placeholder:"TIME" help:"How long requests in flight may take to finish after SIGTERM. ('${default}')"`
 	LogFormat     string        `env:"RAGATE_LOG_FORMAT" default:"auto" enum:"auto,json,text" help:"Log lines: ${enum}; auto is text on a terminal, else json. ('${default}')"`
-	LogLevel      slog.Level    `env:"RAGATE_LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error. ('${default}')"`
+	LogLevel      string        `env:"RAGATE_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"${enum}. ('${default}')"`
 }
 
 func (c serveCmd) Run(ctx context.Context, io streams) error {
@@ -55,7 +55,7 @@ func (c serveCmd) Run(ctx context.Context, io streams) error {
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return usagef("address %s is taken by another process: stop it, or choose another by --listen or RAGATE_LISTEN", c.Listen)
 		}
-		return usagef("--listen (RAGATE_LISTEN) %q: %v", c.Listen, err)
+		return usagef("--listen (RAGATE_LISTEN) %q: %v; give HOST:PORT of this machine, such as 127.0.0.1:8080", c.Listen, err)
 	}
 	began := time.Now()
 	served := make(chan error, 1)
@@ -130,7 +130,8 @@ func expired() context.Context {
 }
 
 func (c serveCmd) logger(io streams) *slog.Logger {
-	o := &slog.HandlerOptions{Level: c.LogLevel}
+	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+	o := &slog.HandlerOptions{Level: levels[c.LogLevel]} // the parser lets no other value through
 	if c.LogFormat == "text" || c.LogFormat == "auto" && terminalOf(io.err) != nil {
 		return slog.New(slog.NewTextHandler(io.err, o))
 	}

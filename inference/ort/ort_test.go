@@ -38,7 +38,7 @@ func openRuntime(t testing.TB) *ort.Runtime {
 	return rt
 }
 
-func reranker(t testing.TB) (models.Manifest, models.Binding, *ort.Runtime) {
+func reranker(t testing.TB) (models.Manifest, models.Binding, models.TensorInfo, *ort.Runtime) {
 	t.Helper()
 	rt := openRuntime(t)
 	store := models.Store{Dir: testenv.Store(t)}
@@ -54,7 +54,7 @@ func reranker(t testing.TB) (models.Manifest, models.Binding, *ort.Runtime) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m, b, rt
+	return m, b, out[0], rt
 }
 
 // pair is "what is the capital of france" with "paris is the capital of france."
@@ -70,14 +70,14 @@ var unrelated = ort.Row{
 }
 
 func TestDescribeReadsTheGraphsOwnMetadata(t *testing.T) {
-	_, b, _ := reranker(t)
+	_, b, _, _ := reranker(t)
 	if len(b.Inputs) != 3 || b.Output != "logits" || b.Columns != 1 {
 		t.Errorf("binding of the default reranker: %+v; want three inputs and one column of logits", b)
 	}
 }
 
 func TestSessionsAgreeAcrossProviders(t *testing.T) {
-	m, b, rt := reranker(t)
+	m, b, out, rt := reranker(t)
 	entry, err := graph.Cached(t.TempDir(), graph.Source{Path: m.GraphPath, SHA256: m.GraphSHA256}, graph.WeightOnlyVersion,
 		func(model []byte) ([]byte, error) {
 			out, _, err := graph.WeightOnly(model)
@@ -101,7 +101,7 @@ func TestSessionsAgreeAcrossProviders(t *testing.T) {
 	}
 	var want [2]float32
 	for i, w := range ways {
-		s, err := rt.NewSession(ort.SessionConfig{GraphPath: w.graph, Provider: w.provider, Arithmetic: w.arithmetic, Streams: 2, Threads: 1, Binding: b})
+		s, err := rt.NewSession(ort.SessionConfig{GraphPath: w.graph, Provider: w.provider, Arithmetic: w.arithmetic, Streams: 2, Threads: 1, Binding: b, Output: out})
 		if err != nil {
 			t.Fatalf("%s %s: %v", w.provider, w.arithmetic, err)
 		}
@@ -114,24 +114,24 @@ func TestSessionsAgreeAcrossProviders(t *testing.T) {
 		}
 		var got [2]float32
 		for k, r := range []ort.Row{pair, unrelated} {
-			out, err := st.Run([]ort.Row{r}, len(r.IDs))
+			got1, err := st.Run([]ort.Row{r}, len(r.IDs))
 			if err != nil {
 				t.Fatalf("%s %s: %v", w.provider, w.arithmetic, err)
 			}
-			got[k] = out.Values[0]
+			got[k] = got1.Values[0]
 		}
 		// In one batch, the second row padded by one token.
-		out, err := st.Run([]ort.Row{pair, unrelated}, 16)
+		both, err := st.Run([]ort.Row{pair, unrelated}, 16)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(out.Values) != 2 || out.Shape[0] != 2 {
-			t.Fatalf("%s: a batch of two gave shape %v", w.provider, out.Shape)
+		if len(both.Values) != 2 || both.Shape[0] != 2 {
+			t.Fatalf("%s: a batch of two gave shape %v", w.provider, both.Shape)
 		}
 		if w.arithmetic == ort.Float32 {
 			for k := range got {
-				if d := math.Abs(float64(got[k] - out.Values[k])); d > 2e-5 {
-					t.Errorf("%s: row %d alone %v, in a batch %v", w.provider, k, got[k], out.Values[k])
+				if d := math.Abs(float64(got[k] - both.Values[k])); d > 2e-5 {
+					t.Errorf("%s: row %d alone %v, in a batch %v", w.provider, k, got[k], both.Values[k])
 				}
 			}
 		}
@@ -156,8 +156,8 @@ func TestSessionsAgreeAcrossProviders(t *testing.T) {
 }
 
 func TestTerminateEndsRuns(t *testing.T) {
-	m, b, rt := reranker(t)
-	s, err := rt.NewSession(ort.SessionConfig{GraphPath: m.GraphPath, Provider: ort.CPU, Arithmetic: ort.AsStored, Streams: 1, Threads: 1, Binding: b})
+	m, b, out, rt := reranker(t)
+	s, err := rt.NewSession(ort.SessionConfig{GraphPath: m.GraphPath, Provider: ort.CPU, Arithmetic: ort.AsStored, Streams: 1, Threads: 1, Binding: b, Output: out})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,8 +176,8 @@ func TestTerminateEndsRuns(t *testing.T) {
 }
 
 func TestMissingProviderNamesItsLibrary(t *testing.T) {
-	m, b, rt := reranker(t)
-	_, err := rt.NewSession(ort.SessionConfig{GraphPath: m.GraphPath, Provider: ort.CUDA, Arithmetic: ort.Float32, Streams: 1, Threads: 1, Binding: b})
+	m, b, out, rt := reranker(t)
+	_, err := rt.NewSession(ort.SessionConfig{GraphPath: m.GraphPath, Provider: ort.CUDA, Arithmetic: ort.Float32, Streams: 1, Threads: 1, Binding: b, Output: out})
 	var p *ort.ProviderError
 	if !errors.As(err, &p) {
 		t.Fatalf("cuda without its library: %v", err)

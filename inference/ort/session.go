@@ -30,10 +30,11 @@ type SessionConfig struct {
 	GraphPath  string
 	Provider   Provider
 	Arithmetic Arithmetic
-	Streams    int            // runs in flight at once
-	Threads    int            // compute threads of one run
-	Binding    models.Binding // which inputs are sent and which output is read
-	PadID      int32          // token id of padding
+	Streams    int               // runs in flight at once
+	Threads    int               // compute threads of one run
+	Binding    models.Binding    // which inputs are sent and which output is read
+	Output     models.TensorInfo // of that output, from Describe
+	PadID      int32             // token id of padding
 }
 
 // Session is a graph loaded on one execution provider.
@@ -41,7 +42,6 @@ type Session struct {
 	rt      *Runtime
 	s       *ortgo.DynamicAdvancedSession
 	cfg     SessionConfig
-	output  models.TensorInfo
 	streams int
 }
 
@@ -98,19 +98,10 @@ func (r *Runtime) NewSession(cfg SessionConfig) (*Session, error) {
 	if cfg.Streams < 1 || cfg.Threads < 1 {
 		return nil, fmt.Errorf("ort: %d streams of %d threads: both must be at least 1", cfg.Streams, cfg.Threads)
 	}
-	_, outputs, err := r.Describe(cfg.GraphPath)
-	if err != nil {
-		return nil, err
+	if cfg.Output.Name != cfg.Binding.Output {
+		return nil, fmt.Errorf("ort: the output described is %q, and the one bound is %q", cfg.Output.Name, cfg.Binding.Output)
 	}
 	s := &Session{rt: r, cfg: cfg}
-	for _, o := range outputs {
-		if o.Name == cfg.Binding.Output {
-			s.output = o
-		}
-	}
-	if s.output.Name == "" {
-		return nil, fmt.Errorf("ort: %s has no output %q", cfg.GraphPath, cfg.Binding.Output)
-	}
 	if err := r.retain(); err != nil {
 		return nil, err
 	}
@@ -118,6 +109,7 @@ func (r *Runtime) NewSession(cfg SessionConfig) (*Session, error) {
 	for i, in := range cfg.Binding.Inputs {
 		names[i] = in.Name
 	}
+	var err error
 	r.onThread(func() {
 		var so *ortgo.SessionOptions
 		if so, err = sessionOptions(cfg); err != nil {

@@ -106,7 +106,7 @@ func (st *Stream) Run(rows []Row, cols int) (Output, error) {
 
 // resultShape sets st.shape from the declared output and returns its size, or 0 when a dimension other than rows and cols is open.
 func (st *Stream) resultShape(rows, cols int) int {
-	declared := st.session.output.Shape
+	declared := st.session.cfg.Output.Shape
 	st.shape = append(st.shape[:0], int64(rows))
 	size := rows
 	for i, d := range declared {

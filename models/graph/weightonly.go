@@ -238,10 +238,8 @@ func (w *rewriter) run() (Report, error) {
 	}
 	w.g.Nodes = slices.DeleteFunc(out, func(n *onnxpb.Node) bool { return dropped[n] })
 	sweep(w.g)
-	for _, n := range w.g.Nodes {
-		if isDynamic(n) {
-			return Report{}, w.leftOver(n)
-		}
+	if err := w.leftOver(); err != nil {
+		return Report{}, err
 	}
 	w.report.NodesAfter = len(w.g.Nodes)
 	for _, t := range w.g.Initializers {
@@ -463,7 +461,7 @@ func perColumn(p *product, t, weight *onnxpb.Tensor, maxRank int) (bool, error) 
 	case t.Dims[n-1] == columns && !slices.ContainsFunc(t.Dims[:n-1], func(d int64) bool { return d != 1 }):
 		return true, nil
 	}
-	return false, refuse(p.replaces, "the parameter %q of shape %v fits neither its whole weight of shape %v nor its columns", t.Name, t.Dims, weight.Dims)
+	return false, refuse(p.replaces, "the parameter %q has shape %v, which is neither one value nor [%d], one per column of its weight", t.Name, t.Dims, columns)
 }
 
 // shaped returns the name of a value with t's elements and the shape dims, making an initialiser when t, known as name, has another one.
@@ -505,22 +503,32 @@ func refuse(n *onnxpb.Node, format string, args ...any) error {
 	return &PatternError{Node: label(n), Op: opName(n), Reason: fmt.Sprintf(format, args...)}
 }
 
-// leftOver explains a dynamic operator that no rewrite removed.
-func (w *rewriter) leftOver(n *onnxpb.Node) error {
-	if opName(n) != "DynamicQuantizeLinear" {
-		return refuse(n, "only matrix products with a constant weight can be")
+// leftOver explains a dynamic operator that no rewrite removed. A quantiser is left over because of what reads it, so what reads it is named
+// first where that is itself such an operator.
+func (w *rewriter) leftOver() error {
+	var quantizer *onnxpb.Node
+	for _, n := range w.g.Nodes {
+		switch {
+		case opName(n) == "DynamicQuantizeLinear":
+			quantizer = n
+		case isDynamic(n):
+			return refuse(n, "only matrix products with a constant weight can be")
+		}
 	}
-	for _, o := range n.Outputs {
+	if quantizer == nil {
+		return nil
+	}
+	for _, o := range quantizer.Outputs {
 		if w.outputs[o] {
-			return refuse(n, "its result %q is an output of the graph", o)
+			return refuse(quantizer, "its result %q is an output of the graph", o)
 		}
 		for _, r := range w.g.Nodes {
-			if slices.Contains(reads(r), o) {
-				return refuse(n, "its result %q is read by node %q (%s)", o, label(r), opName(r))
+			if o != "" && slices.Contains(reads(r), o) {
+				return refuse(quantizer, "its result %q is read by node %q (%s)", o, label(r), opName(r))
 			}
 		}
 	}
-	return refuse(n, "it is still needed")
+	return refuse(quantizer, "it is still needed")
 }
 
 // label names a node: by its name, or by its first output where it has none, as old exporters leave it.
