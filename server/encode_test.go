@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"testing"
 	"unicode/utf8"
+
+	"ragate/inference"
 )
 
 // seed of every random test here; printed by a failure's message.
@@ -42,7 +44,7 @@ func TestNumbersRoundTrip(t *testing.T) {
 			t.Errorf("seed %d: %s is longer than %s", seed, text, short)
 		}
 	}
-	for _, v := range []float64{0, 1, 0.5, relevance(-90), relevance(17.3), math.SmallestNonzeroFloat64, math.MaxFloat64} {
+	for _, v := range []float64{0, 1, 0.5, inference.Sigmoid(-90), inference.Sigmoid(17.3), math.SmallestNonzeroFloat64, math.MaxFloat64} {
 		var back float64
 		if err := json.Unmarshal(appendFloat64(nil, v), &back); err != nil || back != v {
 			t.Errorf("%v reads back as %v (%v)", v, back, err)

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -173,33 +172,17 @@ type ranked struct {
 	logit float32
 }
 
-// rank orders documents best first by their logits as float32: sigmoids of large logits are all 1, logits keep their order.
-// Equal logits stay in the caller's order. top bounds the result; 0 keeps all.
+// rank orders documents best first, as [inference.Order] does. top bounds the result; 0 keeps all.
 func rank(logits []float32, top int) []ranked {
-	out := make([]ranked, len(logits))
-	for i, l := range logits {
-		out[i] = ranked{i, l}
+	order := inference.Order(logits)
+	if top > 0 && top < len(order) {
+		order = order[:top]
 	}
-	slices.SortFunc(out, func(a, b ranked) int {
-		if c := cmp.Compare(b.logit, a.logit); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.index, b.index)
-	})
-	if top > 0 && top < len(out) {
-		out = out[:top]
+	out := make([]ranked, len(order))
+	for i, at := range order {
+		out[i] = ranked{at, logits[at]}
 	}
 	return out
-}
-
-// relevance is the logistic function of a logit, 1/(1+e^-x), without overflow on either side.
-func relevance(logit float32) float64 {
-	x := float64(logit)
-	if x >= 0 {
-		return 1 / (1 + math.Exp(-x))
-	}
-	e := math.Exp(x)
-	return e / (1 + e)
 }
 
 // appendScore appends a document's relevance in 0…1, or its logit where raw.
@@ -207,7 +190,7 @@ func appendScore(dst []byte, logit float32, raw bool) []byte {
 	if raw {
 		return appendFloat32(dst, logit)
 	}
-	return appendFloat64(dst, relevance(logit))
+	return appendFloat64(dst, inference.Sigmoid(logit))
 }
 
 // cosine is the dot product over the lengths of two vectors; 0 where one has no length.

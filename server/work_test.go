@@ -15,8 +15,8 @@ func TestRelevance(t *testing.T) {
 		{0, 0.5, 0}, {1, 0.7310585786300049, 1e-16}, {-1, 0.2689414213699951, 1e-16}, {8.5, 0.9997965730219448, 1e-16},
 		{100, 1, 0}, {1000, 1, 0}, {-1000, 0, 0}, {-100, 3.720075976020836e-44, 1e-58},
 	} {
-		if got := relevance(float32(c.logit)); math.Abs(got-c.want) > c.tol {
-			t.Errorf("relevance(%v) = %v, want %v", c.logit, got, c.want)
+		if got := inference.Sigmoid(float32(c.logit)); math.Abs(got-c.want) > c.tol {
+			t.Errorf("Sigmoid(%v) = %v, want %v", c.logit, got, c.want)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"sync"
 	"testing"
@@ -176,15 +175,15 @@ func (s *session) fail(format string, args ...any) {
 func (s *session) text(i int, got []float32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	want, name := s.ref.texts.fp32, fmt.Sprintf("text %d (%d tokens)", i, s.ref.texts.tokens[i])
+	want, name := s.ref.vectors.fp32, fmt.Sprintf("text %d (%d tokens)", i, s.ref.vectors.tokens[i])
 	if s.mode.int8 {
-		want = s.ref.texts.int8
+		want = s.ref.vectors.int8
 	}
-	if len(got) != s.ref.texts.width {
+	if len(got) != s.ref.vectors.width {
 		s.fail("%s: %d values", name, len(got))
 		return
 	}
-	expected := row(want, i, s.ref.texts.width)
+	expected := row(want, i, s.ref.vectors.width)
 	for j := range got {
 		d := math.Abs(float64(got[j]) - float64(expected[j]))
 		s.widen(&s.element, 0, d, name)
@@ -210,9 +209,9 @@ func (s *session) text(i int, got []float32) {
 func (s *session) pair(i int, got float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	want, name := s.ref.pairs_.fp32[i], fmt.Sprintf("pair %d (%d tokens)", i, s.ref.pairs_.tokens[i])
+	want, name := s.ref.logits.fp32[i], fmt.Sprintf("pair %d (%d tokens)", i, s.ref.logits.tokens[i])
 	if s.mode.int8 {
-		want = s.ref.pairs_.int8[i]
+		want = s.ref.logits.int8[i]
 	}
 	d := math.Abs(got - float64(want))
 	s.widen(&s.logit, 2, d, fmt.Sprintf("%s, logit %.4f", name, want))
@@ -297,7 +296,7 @@ func (s *session) rerank(items []int) error {
 	for n, i := range items {
 		p := s.ref.pairs[i]
 		documents[n] = s.ref.inputs.Pairs[query].Documents[p.document]
-		tokens += s.ref.pairs_.tokens[i]
+		tokens += s.ref.logits.tokens[i]
 	}
 	r, err := s.srv.send("/v1/rerank", map[string]any{"query": s.ref.inputs.Pairs[query].Query, "documents": documents, "raw_scores": true})
 	if err != nil {
@@ -441,7 +440,7 @@ func TestCommandsAnswerLikeTheServer(t *testing.T) {
 	var items []int
 	stdin := ""
 	for i, text := range ref.inputs.Texts {
-		if len(items) < 20 && text != "" && !slices.ContainsFunc([]rune(text), func(r rune) bool { return r == '\n' || r == '\r' }) && ref.texts.tokens[i] < 200 {
+		if len(items) < 20 && text != "" && !slices.ContainsFunc([]rune(text), func(r rune) bool { return r == '\n' || r == '\r' }) && ref.vectors.tokens[i] < 200 {
 			items = append(items, i)
 			stdin += text + "\n"
 		}
@@ -503,15 +502,24 @@ func TestCommandsAnswerLikeTheServer(t *testing.T) {
 	s.report(t)
 }
 
-// TestPrefixes: input_type puts the model's prefix in front, over HTTP and on the command line.
-func TestPrefixes(t *testing.T) {
+// TestInputType: --input-type puts the model's own prefix in front.
+func TestInputType(t *testing.T) {
 	env := environment(t, store(t))
-	got := command(t, env, "", "embed", "--precision", "fp32", "--input-type", "query", "what is lift?")
-	want := command(t, env, "", "embed", "--precision", "fp32", "query: what is lift?")
-	plain := command(t, env, "", "embed", "--precision", "fp32", "what is lift?")
-	if got.code != 0 || got.stdout == "" || got.stdout != want.stdout || got.stdout == plain.stdout {
-		t.Errorf("exit code %d; like `query: …`: %v; like no prefix: %v; %s", got.code, got.stdout == want.stdout, got.stdout == plain.stdout, got.stderr)
+	var vectors [][]float32
+	for _, args := range [][]string{{"--input-type", "query", "what is lift?"}, {"query: what is lift?", "what is lift?"}} {
+		got := command(t, env, "", append([]string{"embed", "--precision", "fp32"}, args...)...)
+		for _, line := range splitLines(got.stdout) {
+			var v []float32
+			if err := json.Unmarshal([]byte(line), &v); err != nil {
+				t.Fatal(err)
+			}
+			vectors = append(vectors, v)
+		}
+	}
+	if len(vectors) != 3 {
+		t.Fatalf("%d vectors", len(vectors))
+	}
+	if like, unlike := cosine(vectors[0], vectors[1]), cosine(vectors[0], vectors[2]); like < nearFP32.cosine || unlike > 0.999 {
+		t.Errorf("cosine with the typed prefix %v, without one %v", like, unlike)
 	}
 }
-
-var _ = http.StatusOK

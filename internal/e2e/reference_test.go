@@ -40,9 +40,10 @@ func row(values []float32, i, width int) []float32 { return values[i*width : (i+
 
 // reference is what the server must answer.
 type reference struct {
-	inputs       inputs
-	pairs        []pair // of inputs, one by one
-	texts, pairs_ answers
+	inputs  inputs
+	pairs   []pair // of inputs, one by one
+	vectors answers
+	logits  answers
 }
 
 // pair is one query with one document.
@@ -160,7 +161,7 @@ func readReference(t *testing.T, in inputs, path string) *reference {
 		}
 		return a
 	}
-	r.texts, r.pairs_ = read(file.Texts, len(in.Texts)), read(file.Pairs, len(r.pairs))
+	r.vectors, r.logits = read(file.Texts, len(in.Texts)), read(file.Pairs, len(r.pairs))
 	return r
 }
 

@@ -376,10 +376,8 @@ func dequantize(t testing.TB, m *onnxpb.Model, n *onnxpb.Node) array {
 func matMul(a, b array) array {
 	k, cols := b.shape[len(b.shape)-2], b.shape[len(b.shape)-1]
 	rows := len(a.data) / k
-	perWeight := rows * k * cols / len(b.data)
-	if len(b.shape) == 2 {
-		perWeight = rows
-	} else {
+	perWeight := rows
+	if len(b.shape) == 3 {
 		perWeight = rows / b.shape[0]
 	}
 	out := array{append(slices.Clone(a.shape[:len(a.shape)-1]), cols), make([]float32, rows*cols)}

@@ -87,8 +87,8 @@ func readReference(t testing.TB, name string) reference {
 
 func TestRealModels(t *testing.T) {
 	for _, c := range []struct {
-		name, sha, reference string
-		matmuls              int
+		name, sha, reference    string
+		matmuls                 int
 		quantizers, nodesBefore int
 		outputSHA               string
 	}{
