@@ -18,7 +18,12 @@ type Load struct {
 	// then. Latency counts from when a request was due, so that a server which stalls does not hide it by slowing its clients down.
 	Rate float64
 	Seed uint64 // of the distances
+
+	Transport http.RoundTripper // nil: connections of the driver's own, kept alive
 }
+
+// openIdle is how many connections an open loop keeps: a server that falls behind has many requests in flight.
+const openIdle = 256
 
 // Latencies are kept in microseconds, to three digits, up to ten minutes.
 const (
@@ -83,13 +88,14 @@ type Driver struct {
 // the driver's delay, so it had better hand out requests that are ready.
 func Drive(url string, load Load, next func() Request) *Driver {
 	n := max(load.Clients, 1)
-	if load.Rate > 0 {
-		n = 256
+	if load.Transport == nil {
+		idle := n
+		if load.Rate > 0 {
+			idle = openIdle
+		}
+		load.Transport = &http.Transport{MaxIdleConns: idle, MaxIdleConnsPerHost: idle, DisableCompression: true}
 	}
-	d := &Driver{
-		url: url, next: next, all: newTally(), quit: make(chan struct{}),
-		client: &http.Client{Transport: &http.Transport{MaxIdleConns: n, MaxIdleConnsPerHost: n, DisableCompression: true}},
-	}
+	d := &Driver{url: url, next: next, all: newTally(), quit: make(chan struct{}), client: &http.Client{Transport: load.Transport}}
 	if load.Rate > 0 {
 		d.wg.Go(func() { d.open(load) })
 		return d
@@ -162,17 +168,24 @@ func (d *Driver) send(r Request, due time.Time, buf *bytes.Buffer) {
 	}
 }
 
-// Measure counts the answers that come during the given time.
-func (d *Driver) Measure(t time.Duration) Tally {
+// Measure counts the answers that come during the given time, and longer until there are as many as wanted, but not beyond ten times as
+// long.
+func (d *Driver) Measure(t time.Duration, want int) Tally {
 	w := newTally()
 	d.mu.Lock()
 	d.window = &w
 	d.mu.Unlock()
-	time.Sleep(t)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.window = nil
-	return w
+	end := time.Now().Add(10 * t)
+	for ; ; t /= 2 {
+		time.Sleep(max(t, 10*time.Millisecond))
+		d.mu.Lock()
+		if w.Requests+w.Failed >= want || !time.Now().Before(end) {
+			d.window = nil
+			d.mu.Unlock()
+			return w
+		}
+		d.mu.Unlock()
+	}
 }
 
 // Stop sends no more requests, waits for the answers to those in flight, and returns the tally of all since Drive.
@@ -191,7 +204,6 @@ func (d *Driver) Stop() Tally {
 type Pool struct {
 	Make  func() (Request, error)
 	ready []Request
-	late  int
 }
 
 // Fill makes requests until n are ready.
@@ -210,7 +222,6 @@ func (p *Pool) Fill(n int) error {
 // tokenizer on the corpus, which Fill would have had too: an empty request then fails at the server.
 func (p *Pool) Next() Request {
 	if len(p.ready) == 0 {
-		p.late++
 		r, err := p.Make()
 		if err != nil {
 			return Request{Path: "/"}
@@ -221,6 +232,3 @@ func (p *Pool) Next() Request {
 	p.ready = p.ready[:len(p.ready)-1]
 	return r
 }
-
-// Late is how many requests were not ready when they were wanted.
-func (p *Pool) Late() int { return p.late }

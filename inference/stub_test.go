@@ -153,6 +153,9 @@ func (s *stubStream) Run(rows []ort.Row, cols int) (ort.Output, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if warming {
+		return s.output(rows, cols), nil
+	}
 	m.runs++
 	m.largest = max(m.largest, len(rows))
 	fails := false

@@ -53,7 +53,7 @@ func newMatcher(tokens []addedToken, patterns []string, table *charTable) (*matc
 // match is an added token in a text.
 type match struct {
 	token       *addedToken
-	start, stop int // with the white space that it takes along
+	start, stop int // with the white space that it takes along; the token counts only where start < stop
 	end         int // without; the next match starts here at the earliest
 }
 
@@ -77,14 +77,14 @@ func (m *matcher) next(text string, from, until, floor int, escapeSpecial bool) 
 			continue // what it covers is not searched again
 		}
 		found = match{token: t, start: at, stop: end, end: end}
-		// A token that begins with white space can start before floor, in white space that the match before it took along.
+		// A token that begins with white space can start before floor, in what the match before it took along. With lstrip
+		// nothing is left of it then.
 		if t.lstrip {
 			found.start = m.spaceBefore(text, at, floor)
 		}
 		if t.rstrip {
 			found.stop = m.spaceAfter(text, max(end, floor))
 		}
-		found.stop = max(found.stop, found.start)
 		return found, true, end
 	}
 	return match{}, false, from

@@ -171,7 +171,9 @@ func (t *Tokenizer) split(m *matcher, text string, yield func(at span, token *ad
 		if floor < found.start {
 			yield(span{floor, found.start}, nil)
 		}
-		yield(span{found.start, found.stop}, found.token)
+		if found.start < found.stop {
+			yield(span{found.start, found.stop}, found.token)
+		}
 		floor = found.stop
 	}
 	if floor < len(text) {
@@ -196,11 +198,7 @@ func (t *Tokenizer) cookedPieces(w *words, text string, at span) {
 	t.split(t.cooked, string(s), func(at span, token *addedToken) {
 		part := all[index[at.start]:index[at.stop]]
 		if token != nil {
-			var place span
-			if len(part) > 0 {
-				place = span{part[0].start, part[len(part)-1].stop}
-			}
-			w.out = append(w.out, piece{token.id, place})
+			w.out = append(w.out, piece{token.id, span{part[0].start, part[len(part)-1].stop}})
 			return
 		}
 		for _, c := range part {

@@ -46,8 +46,8 @@ type Encoding struct {
 	TypeOneAt int // IDs[TypeOneAt:] have token type 1, those before it type 0; len(IDs) when all have type 0
 
 	// CutFirst and CutSecond count the tokens that were removed from the first and the second text. They are exact, except
-	// that Encode and EncodePair stop reading a text from which only its beginning can be kept: then they are lower bounds,
-	// and at least 1.
+	// where a text was not read to its end, because only its beginning could be kept: Encode does so with its text and
+	// EncodePair with its second one. Then the count is a lower bound, and at least 1.
 	CutFirst  int
 	CutSecond int
 }

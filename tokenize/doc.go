@@ -10,6 +10,8 @@
 // No text makes it fail or panic; time and memory grow linearly with the text, and with the tokens kept where only the
 // first ones are asked for.
 //
+// Other families than WordPiece (BPE, Unigram, WordLevel) are refused.
+//
 // What it is not for: finding or fetching tokenizer files (it knows no files), forming batches, padding. The padding and
 // truncation sections that some tokenizer.json files carry are ignored on purpose: limits belong to the caller.
 package tokenize

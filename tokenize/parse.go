@@ -108,6 +108,16 @@ func (f fields) only(path, kind string, names ...string) error {
 	return nil
 }
 
+// onlyWordPiece, because no Go package does the other families as the reference does. What was found when
+// sugarme/tokenizer v0.3.0, the most complete one, was held against it over 1,700 texts for each kind of tokenizer:
+//
+//   - BPE over bytes: merges of equal rank are taken in heap order ("sssss" comes out differently) and blank lines are not
+//     split ("a\n\nb"). It exits from no text, but a table of checked texts cannot show that it is right about others.
+//   - BPE and WordLevel over white space: 190 and 162 texts differ.
+//   - Unigram: 448 texts differ, and 16 kB take 20 s, growing with the square of the length.
+//   - All: the time for one long word grows with its square, and added tokens are found in another order.
+const onlyWordPiece = "WordPiece (no packaged tokenizer gives the reference's ids for other families)"
+
 func (t *Tokenizer) parseModel(b json.RawMessage) error {
 	f, err := parseObject("model", b)
 	if err != nil {
@@ -115,7 +125,7 @@ func (t *Tokenizer) parseModel(b json.RawMessage) error {
 	}
 	// Files older than the "type" field are told by their members.
 	if kind := f["type"]; kind != nil && string(kind) != `"WordPiece"` || kind == nil && f["max_input_chars_per_word"] == nil {
-		return &UnsupportedError{"model.type", show(kind), "WordPiece"}
+		return &UnsupportedError{"model.type", show(kind), onlyWordPiece}
 	}
 	if err := f.only("model", "WordPiece", "type", "vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word"); err != nil {
 		return err
@@ -269,10 +279,11 @@ func (t *Tokenizer) parseAddedTokens(b json.RawMessage) error {
 		content := aligner{norm: t.norm, table: t.table, yield: func(c aligned) { p = utf8.AppendRune(p, c.r) }}
 		content.normalize(a.content, 0)
 		if len(p) == 0 {
-			return &InvalidError{"added_tokens", fmt.Sprintf("nothing is left of %q when it is normalised", a.content)}
+			return &UnsupportedError{"added_tokens", fmt.Sprintf("%q, of which nothing is left when it is normalised", a.content), "others"}
 		}
 		if other, ok := seen[string(p)]; ok {
-			return &InvalidError{"added_tokens", fmt.Sprintf("%q and %q are the same when normalised", other, a.content)}
+			return &UnsupportedError{"added_tokens", fmt.Sprintf("%q beside %q, which are the same when normalised", a.content, other),
+				"one of them"}
 		}
 		seen[string(p)] = a.content
 		cooked, cookedPatterns = append(cooked, a), append(cookedPatterns, string(p))

@@ -127,7 +127,9 @@ func (r *run) advance() {
 
 // take emits the added token that starts at limit. No word is open.
 func (r *run) take() {
-	r.emit(r.hit.token.id)
+	if r.hit.start < r.hit.stop {
+		r.emit(r.hit.token.id)
+	}
 	r.pos = max(r.pos, r.hit.stop)
 	r.floor = r.hit.stop
 	r.limit = r.hit.end

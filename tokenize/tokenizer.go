@@ -72,7 +72,8 @@ func (t *Tokenizer) AppendIDs(dst []int32, text string) []int32 {
 }
 
 // AppendIDsLimit appends the first tokens of text, the same that AppendIDs appends first and at most limit of them, and says
-// whether there are more. It stops reading there: what follows costs nothing.
+// whether there are more. It stops reading there: what follows costs nothing. (Except with tokenizers whose added tokens are
+// to be found in normalised text, which is all of the text.)
 func (t *Tokenizer) AppendIDsLimit(dst []int32, text string, limit int) (ids []int32, more bool) {
 	stop := unlimited
 	if limit < unlimited-len(dst) {
@@ -114,7 +115,8 @@ func (t *Tokenizer) Encode(text string, o Options) (Encoding, error) {
 	return e, err
 }
 
-// EncodePair tokenises two texts, shortens them as o says, and puts the special tokens around them.
+// EncodePair tokenises two texts, shortens them as o says, and puts the special tokens around them. The first text is
+// always read as a whole.
 func (t *Tokenizer) EncodePair(first, second string, o Options) (Encoding, error) {
 	a := t.AppendIDs(nil, first)
 	b, more := t.AppendIDsLimit(nil, second, t.SecondLimit(len(a), o))

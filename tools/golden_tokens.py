@@ -290,7 +290,14 @@ def text_cases(source, seed, count, pieces=PIECES):
     plain, escaped = load(source), load(source)
     escaped.encode_special_tokens = True
     vocabulary = sorted(json.loads(source)["model"]["vocab"])
-    return [text_case(plain, escaped, t) for t in random_texts(random.Random(seed), vocabulary, count, pieces)]
+    cases = []
+    for text in random_texts(random.Random(seed), vocabulary, count, pieces):
+        try:
+            cases.append(text_case(plain, escaped, text))
+        except BaseException as e:
+            if type(e).__name__ != "PanicException":  # the reference has no answer either
+                raise
+    return cases
 
 
 def truncation_cases(source, lengths, limits):
@@ -414,6 +421,7 @@ def variants(big):
         ("added tokens, cased", [add(*flagged), cased]),
         ("normalized added tokens", [add(*normalized)]),
         ("normalized added tokens, cased", [add(*normalized), cased]),
+        ("added tokens of white space", [add(token(" foo", lstrip=True, rstrip=True), token("  ", rstrip=True), token("\t", lstrip=True))]),
         ("many added tokens", [add(*[token(c + "0") for c in "abcdefgh"])]),
         ("BertProcessing", [processor({"type": "BertProcessing", "sep": ["[SEP]", ids["[SEP]"]], "cls": ["[CLS]", ids["[CLS]"]]})]),
         ("no processor", [processor(None)]),

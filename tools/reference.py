@@ -97,8 +97,8 @@ def inputs(args):
             relevant.setdefault(query, []).append(corpus[document])
 
     def passage(source=None):
-        # As many passages between 1 and 2 words as between 256 and 512: every length matters, and short ones cost little.
-        n = int(WORDS ** rnd.random())
+        # Somewhat more passages between 1 and 2 words than between 256 and 512: every length matters, and short ones cost little.
+        n = int(WORDS ** rnd.random() ** 1.4)
         start = rnd.randrange(len(words) - n) if source is None else 0
         return " ".join((source or words)[start : start + n])
 
@@ -107,7 +107,7 @@ def inputs(args):
     questions = [q for q in read("queries.jsonl") if len(relevant.get(q["_id"], [])) >= DOCUMENTS // 2]
     queries = [(q["text"], relevant[q["_id"]]) for q in rnd.sample(questions, QUERIES - len(ODD_QUERIES) - 2)]
     queries += [(q, []) for q in ODD_QUERIES]
-    queries += [(" ".join(words[n : n + n]), []) for n in (300, 700)]  # two long sides; the second is beyond the limit by itself
+    queries += [(" ".join(words[n : n + n]), []) for n in (150, 700)]  # two long sides; the second is beyond the limit by itself
     odd = ODDITIES[:]
     rnd.shuffle(odd)
     pairs = []

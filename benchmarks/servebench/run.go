@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,20 +33,21 @@ type config struct {
 	latency               time.Duration // measured, each latency phase
 	slice                 time.Duration
 	throughputOnly        bool
-	calibration           int // requests' worth of rows that the raw session's best way is found with
-	rawRequests           int // and that it runs in each round
-	rawJobs               int // latency: jobs of ten rows
-	rawQueries            int // latency: single queries
+	rawWindow             time.Duration // the raw session's turn, about
+	jobs, queries         int           // that a latency phase has at least, on either side
+	mixed, job            benchmarks.Workload
 	extra                 []string
 }
 
 var defaults = config{
 	seed: 20240607, rounds: 7, clients: 16, background: 8, window: 4 * time.Second, warm: 4 * time.Second, ramp: 500 * time.Millisecond,
-	latency: 1500 * time.Millisecond, slice: 20 * time.Millisecond, calibration: 16, rawRequests: 10, rawJobs: 8, rawQueries: 40,
+	latency: 1500 * time.Millisecond, slice: 20 * time.Millisecond, rawWindow: 2500 * time.Millisecond, jobs: 6, queries: 50,
+	mixed: benchmarks.Rerank10Mixed, job: benchmarks.Rerank10x128,
 }
 
-// budgets are the padded tokens of the raw session's batches that are tried; 0 runs every row alone. Past 1,024 nothing is gained.
-var budgets = []int{0, 128, 256, 512, 1024}
+// budgets are the padded tokens of the raw session's batches that are tried; 0 runs every row alone. Larger ones gain
+// nothing on a CPU, and cost a shape each.
+var budgets = []int{0, 256, 512}
 
 // maxLogitGap is how far the server's logit may be from the raw session's for the same pair: what batch mates may do in bf16, and more
 // than that is another model.
@@ -61,11 +63,9 @@ type session struct {
 	texts     *benchmarks.Texts
 	rerank    *benchmarks.Raw
 	embed     *benchmarks.Raw
-	mixed     *benchmarks.Pool
-	alike     *benchmarks.Pool
-	queries   *benchmarks.Pool
+	pools     struct{ mixed, jobs, query *benchmarks.Pool }
 	report    *benchmarks.Report
-	rate      float64 // tokens per second of the last throughput phase, for filling pools
+	rate      float64 // tokens per second as last seen, from which phases are sized
 	perMixed  float64 // tokens of a mixed request, about
 	rawBudget int     // the best of budgets
 }
@@ -131,14 +131,14 @@ func run(ctx context.Context, cfg config, progress io.Writer) (report *benchmark
 	s.report.Settings = map[string]any{
 		"rounds": cfg.rounds, "clients": cfg.clients, "window_seconds": cfg.window.Seconds(), "slice_ms": cfg.slice.Milliseconds(),
 		"latency_seconds": cfg.latency.Seconds(), "background_clients": cfg.background, "raw_budgets": budgets,
-		"workloads": []string{benchmarks.Rerank10Mixed.Name, benchmarks.Rerank10x128.Name, benchmarks.EmbedQuery.Name},
+		"workloads": []string{s.mixed.Name, s.job.Name, benchmarks.EmbedQuery.Name},
 	}
 	if s.texts, err = benchmarks.NewTexts(cfg.seed, s.rerank.Encoder.Count); err != nil {
 		return nil, err
 	}
-	s.mixed = s.pool(benchmarks.Rerank10Mixed, s.rerank.Encoder)
-	s.alike = s.pool(benchmarks.Rerank10x128, s.rerank.Encoder)
-	s.queries = s.pool(benchmarks.EmbedQuery, s.embed.Encoder)
+	s.pools.mixed = s.pool(s.mixed, s.rerank.Encoder)
+	s.pools.jobs = s.pool(s.job, s.rerank.Encoder)
+	s.pools.query = s.pool(benchmarks.EmbedQuery, s.embed.Encoder)
 	if err := s.sameAnswers(); err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func (s *session) rows(w benchmarks.Workload, e *benchmarks.Encoder, n int) ([]o
 
 // sameAnswers makes sure that server and raw session compute the same thing.
 func (s *session) sameAnswers() error {
-	w := benchmarks.Rerank10Mixed.Write(s.texts)
+	w := s.mixed.Write(s.texts)
 	got, err := s.server.Rerank(w)
 	if err != nil {
 		return err
@@ -200,19 +200,23 @@ func (s *session) sameAnswers() error {
 	return nil
 }
 
-// calibrate finds the batch size with which the raw session is fastest on the mixed rows, from several passes over many rows, and lets it run all shapes of 16
-// tokens' step once.
+// calibrate finds the batch size with which the raw session is fastest on the mixed rows.
 func (s *session) calibrate() error {
-	rows, err := s.rows(benchmarks.Rerank10Mixed, s.rerank.Encoder, s.calibration)
-	if err != nil {
-		return err
-	}
+	const passes = 3
 	tried := budgets
 	if s.rerank.Single {
 		tried = budgets[:1]
 	}
+	// A first impression of the rate, from which the rows are counted.
+	if err := s.requestRate(2); err != nil {
+		return err
+	}
+	rows, err := s.rows(s.mixed, s.rerank.Encoder, s.rawRequests())
+	if err != nil {
+		return err
+	}
 	rates := make(map[int][]float64)
-	for pass := range 3 {
+	for pass := range passes {
 		for _, b := range tried {
 			batches := s.rerank.Alike(rows, b)
 			if pass == 0 {
@@ -228,26 +232,44 @@ func (s *session) calibrate() error {
 		}
 	}
 	s.rawBudget = slices.MaxFunc(tried, func(a, b int) int {
-		return int(benchmarks.Median(rates[a]) - benchmarks.Median(rates[b]))
+		return cmp.Compare(benchmarks.Median(rates[a]), benchmarks.Median(rates[b]))
 	})
 	for _, b := range tried {
 		name := fmt.Sprintf("raw session, batches of up to %d padded tokens of one length", b)
 		if b == 0 {
 			name = "raw session, every row alone"
 		}
-		s.report.Add("Finding the raw session's best, "+benchmarks.Rerank10Mixed.Name, name, "tokens/s", "", rates[b])
+		s.report.Add("Finding the raw session's best, "+s.mixed.Name, name, "tokens/s", "", rates[b])
 	}
 	s.rate = benchmarks.Median(rates[s.rawBudget])
-	s.perMixed = float64(benchmarks.Tokens(rows)) / float64(s.calibration)
 	s.say("raw session: best with budget %d, %.0f tokens/s", s.rawBudget, s.rate)
 	return nil
 }
+
+// requestRate lets the raw session run some requests' rows alone, for a first impression.
+func (s *session) requestRate(requests int) error {
+	rows, err := s.rows(s.mixed, s.rerank.Encoder, requests)
+	if err != nil {
+		return err
+	}
+	batches := s.rerank.Alike(rows, 0)
+	if err := s.rerank.Warm(batches); err != nil {
+		return err
+	}
+	took, err := s.rerank.Run(batches)
+	s.rate = float64(benchmarks.Tokens(rows)) / took.Seconds()
+	s.perMixed = float64(benchmarks.Tokens(rows)) / float64(requests)
+	return err
+}
+
+// rawRequests is how many requests' rows fill the raw session's turn.
+func (s *session) rawRequests() int { return max(3, int(s.rate*s.rawWindow.Seconds()/s.perMixed)) }
 
 // rawPhase is the raw session's turn: tokens per second, and CPU seconds per million tokens.
 type rawPhase struct{ rate, cpu, others float64 }
 
 func (s *session) rawTurn() (p rawPhase, err error) {
-	rows, err := s.rows(benchmarks.Rerank10Mixed, s.rerank.Encoder, s.rawRequests)
+	rows, err := s.rows(s.mixed, s.rerank.Encoder, s.rawRequests())
 	if err != nil {
 		return p, err
 	}
@@ -287,7 +309,7 @@ func (s *session) serverTurn() (p serverPhase, err error) {
 		return p, err
 	}
 	seconds := (s.ramp + s.window).Seconds()
-	if err := s.mixed.Fill(2*s.clients + int(1.5*seconds*s.rate/s.perMixed)); err != nil {
+	if err := s.pools.mixed.Fill(2*s.clients + int(1.5*seconds*s.rate/s.perMixed)); err != nil {
 		return p, err
 	}
 	runtime.GC()
@@ -295,14 +317,14 @@ func (s *session) serverTurn() (p serverPhase, err error) {
 	if err != nil {
 		return p, err
 	}
-	d := benchmarks.Drive(s.server.URL, benchmarks.Load{Clients: s.clients}, s.mixed.Next)
+	d := benchmarks.Drive(s.server.URL, benchmarks.Load{Clients: s.clients}, s.pools.mixed.Next)
 	defer d.Stop()
 	time.Sleep(s.ramp)
 	before, err := s.meter.Read()
 	if err != nil {
 		return p, err
 	}
-	seen := d.Measure(s.window)
+	seen := d.Measure(s.window, 1)
 	after, err := s.meter.Read()
 	if err != nil {
 		return p, err
@@ -339,7 +361,7 @@ func (s *session) serverTurn() (p serverPhase, err error) {
 // throughput lets raw session and server take turns. Each server phase is held against the mean of the raw phases before and after it.
 func (s *session) throughput(ctx context.Context) error {
 	s.say("warming the server for %s", s.warm)
-	d := benchmarks.Drive(s.server.URL, benchmarks.Load{Clients: s.clients}, s.mixed.Next)
+	d := benchmarks.Drive(s.server.URL, benchmarks.Load{Clients: s.clients}, s.pools.mixed.Next)
 	time.Sleep(s.warm)
 	if t := d.Stop(); t.Failed > 0 {
 		return fmt.Errorf("%d requests failed, the first one: %w", t.Failed, t.FirstError)
@@ -363,7 +385,7 @@ func (s *session) throughput(ctx context.Context) error {
 		s.say("round %d of %d: server %.0f tokens/s, raw session %.0f and %.0f; others took %.2f and %.2f CPUs",
 			i+1, s.rounds, srv[i].rate, raw[i].rate, raw[i+1].rate, srv[i].others, raw[i+1].others)
 	}
-	section := fmt.Sprintf("%s, %d clients", benchmarks.Rerank10Mixed.Name, s.clients)
+	section := fmt.Sprintf("%s, %d clients", s.mixed.Name, s.clients)
 	rawOf := func(f func(rawPhase) float64) (out []float64) {
 		for _, p := range raw {
 			out = append(out, f(p))
@@ -418,24 +440,24 @@ func (s *session) latencies(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		rerank, err := s.latencyTurn(s.alike, 0)
+		rerank, err := s.latencyTurn(s.pools.jobs, s.jobs, 0)
 		if err != nil {
 			return err
 		}
 		rawAlone, rawSplit = append(rawAlone, alone), append(rawSplit, split)
 		one = append(one, quantile(rerank, 50))
 		oneShare = append(oneShare, quantile(rerank, 50)/min(alone, split))
-		merge(all, benchmarks.Rerank10x128.Name, rerank)
+		merge(all, s.job.Name, rerank)
 
 		single, err := s.rawQueriesTurn()
 		if err != nil {
 			return err
 		}
-		quiet, err := s.latencyTurn(s.queries, 0)
+		quiet, err := s.latencyTurn(s.pools.query, s.queries, 0)
 		if err != nil {
 			return err
 		}
-		loaded, err := s.latencyTurn(s.queries, s.background)
+		loaded, err := s.latencyTurn(s.pools.query, s.queries, s.background)
 		if err != nil {
 			return err
 		}
@@ -452,12 +474,12 @@ func (s *session) latencies(ctx context.Context) error {
 	whole := func(section, name, key string, q float64, goal string) {
 		s.report.Add(section, fmt.Sprintf("%s, p%.0f of all %d", name, q, all[key].Requests), "ms", goal, []float64{quantile(*all[key], q)})
 	}
-	sec := benchmarks.Rerank10x128.Name + ", 1 client"
+	sec := s.job.Name + ", 1 client"
 	s.report.Add(sec, "raw session, rows alone", "ms", "", rawAlone)
 	s.report.Add(sec, "raw session, one batch a stream", "ms", "", rawSplit)
 	s.report.Add(sec, "server, over HTTP, p50", "ms", "", one)
 	s.report.Add(sec, "server : raw session, turn by turn", "", "", oneShare)
-	whole(sec, "server, over HTTP", benchmarks.Rerank10x128.Name, 99, "")
+	whole(sec, "server, over HTTP", s.job.Name, 99, "")
 	sec = benchmarks.EmbedQuery.Name + ", 1 client"
 	s.report.Add(sec, "raw session, one query on one stream", "ms", "", rawQuery)
 	s.report.Add(sec, "server, over HTTP, p50", "ms", "", query)
@@ -485,8 +507,8 @@ func merge(all map[string]*benchmarks.Tally, key string, t benchmarks.Tally) {
 // rawJobsTurn gives the median milliseconds of a ten-row job on the raw session, in its two sensible arrangements.
 func (s *session) rawJobsTurn() (alone, split float64, err error) {
 	var times [2][]float64
-	for range s.rawJobs {
-		rows, err := s.rows(benchmarks.Rerank10x128, s.rerank.Encoder, 1)
+	for range s.jobs {
+		rows, err := s.rows(s.job, s.rerank.Encoder, 1)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -510,7 +532,7 @@ func (s *session) rawJobsTurn() (alone, split float64, err error) {
 
 // rawQueriesTurn gives the median milliseconds of one query on one stream.
 func (s *session) rawQueriesTurn() (float64, error) {
-	rows, err := s.rows(benchmarks.EmbedQuery, s.embed.Encoder, s.rawQueries)
+	rows, err := s.rows(benchmarks.EmbedQuery, s.embed.Encoder, s.queries)
 	if err != nil {
 		return 0, err
 	}
@@ -529,23 +551,23 @@ func (s *session) rawQueriesTurn() (float64, error) {
 }
 
 // latencyTurn lets one client ask for what pool has, while others rerank mixed passages.
-func (s *session) latencyTurn(pool *benchmarks.Pool, background int) (t benchmarks.Tally, err error) {
+func (s *session) latencyTurn(pool *benchmarks.Pool, want, background int) (t benchmarks.Tally, err error) {
 	if err := pool.Fill(int(100 * (s.ramp + s.latency).Seconds())); err != nil {
 		return t, err
 	}
 	measure := s.latency
 	var others *benchmarks.Driver
 	if background > 0 {
-		if err := s.mixed.Fill(2 * background); err != nil {
+		if err := s.pools.mixed.Fill(2 * background); err != nil {
 			return t, err
 		}
-		others = benchmarks.Drive(s.server.URL, benchmarks.Load{Clients: background}, s.mixed.Next)
+		others = benchmarks.Drive(s.server.URL, benchmarks.Load{Clients: background}, s.pools.mixed.Next)
 		defer others.Stop()
 		time.Sleep(s.ramp)
 		measure *= 2
 	}
 	d := benchmarks.Drive(s.server.URL, benchmarks.Load{Clients: 1}, pool.Next)
-	t = d.Measure(measure)
+	t = d.Measure(measure, want)
 	d.Stop()
 	if others != nil {
 		if o := others.Stop(); o.Failed > 0 {

@@ -118,7 +118,6 @@ func openForCommand(ctx context.Context, sf storeFlags, mf modelFlags, w want, i
 	if err != nil {
 		return nil, err
 	}
-	mf.MaxQueuedTokens = max(mf.MaxQueuedTokens, 1)
 	return openDevice(ctx, sf, mf, w, nil, &progressLine{w: io.err}, store, func(string) {})
 }
 

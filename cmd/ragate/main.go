@@ -47,7 +47,17 @@ type streams struct {
 }
 
 func main() {
+	ignoreEmptyVariables()
 	os.Exit(run(os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr}))
+}
+
+// ignoreEmptyVariables makes a variable that is set to nothing one that is not set: compose files pass on what their author left open.
+func ignoreEmptyVariables() {
+	for _, v := range os.Environ() {
+		if name, value, _ := strings.Cut(v, "="); value == "" && strings.HasPrefix(name, "RAGATE_") {
+			os.Unsetenv(name) //nolint:errcheck // it was just listed
+		}
+	}
 }
 
 func run(args []string, io streams) (code int) {

@@ -69,18 +69,14 @@ func HasUnspacedScript(text string) bool {
 	return false
 }
 
-// HasDigit reports whether text holds a number in any script: digits, fractions, Roman numerals, circled numbers, keycaps.
+// HasDigit reports whether text holds a number in any script: digits, fractions, Roman numerals, circled numbers, keycaps, ㏠.
 func HasDigit(text string) bool {
-	for _, r := range text {
-		if r < utf8.RuneSelf {
-			if r >= '0' && r <= '9' {
-				return true
-			}
-		} else if unicode.Is(unicode.N, r) {
-			return true
-		}
+	if isASCII(text) {
+		return strings.ContainsAny(text, "0123456789")
 	}
-	return false
+	number := func(r rune) bool { return unicode.Is(unicode.N, r) }
+	// Both forms, because NFKC makes a letter of Ⅴ and digits of ㏠.
+	return strings.ContainsFunc(text, number) || strings.ContainsFunc(norm.NFKC.String(text), number)
 }
 
 // questionMarks of the world, as typed. The Greek one is known by its own code point only, since most people type the semicolon

@@ -34,12 +34,16 @@ func Normalize(text string) string {
 	if isASCII(text) {
 		return collapse(text, true)
 	}
-	s := nfkc(strip(text))
+	s := Clean(text)
 	// Folding can undo normal form and the other way round; after the second round nothing moves any more (Unicode 3.13, D146,
 	// folds twice for the same reason).
 	fold := cases.Fold()
 	for range 2 {
-		s = nfkc(fold.String(s))
+		f := fold.String(s)
+		if f == s {
+			break
+		}
+		s = nfkc(f)
 	}
 	return collapse(s, false)
 }
@@ -73,6 +77,8 @@ func Plain(text string) string {
 		case (r == '.' || r == ',') && !gap && unicode.IsDigit(prev) && unicode.IsDigit(next):
 		case isOrnament(r):
 			gap = true
+			continue
+		case gap && unicode.Is(unicode.Mn, r): // it sat on what was removed
 			continue
 		}
 		if gap && prev != 0 {
@@ -117,7 +123,7 @@ func appendWord(dst []string, part string) []string {
 	single := false          // part[start:i] is one character of an unspaced script, perhaps with marks
 	flush := func(end int) {
 		if found {
-			dst = append(dst, part[start:end])
+			dst = append(dst, strings.Trim(part[start:end], "'"))
 		}
 		start, found, single = end, false, false
 	}
@@ -261,9 +267,8 @@ func plainAlready(s string) bool {
 
 // trimOrnaments removes ornaments and spaces from both ends of normalised text, smileys of letters included.
 func trimOrnaments(s string) string {
-	trim := func(r rune) bool { return r == ' ' || isOrnament(r) }
 	for {
-		t := cutSmileyRight(strings.TrimRightFunc(s, trim))
+		t := cutSmileyRight(trimRight(s))
 		if t == s {
 			break
 		}
@@ -274,13 +279,26 @@ func trimOrnaments(s string) string {
 		t := cutSmileyLeft(s)
 		if t == s {
 			r, size := utf8.DecodeRuneInString(s)
-			if size == 0 || !trim(r) {
+			if size == 0 || r != ' ' && !isOrnament(r) && !unicode.Is(unicode.Mn, r) {
 				return s
 			}
 			t = s[size:]
 		}
 		s = t
 	}
+}
+
+// trimRight removes ornaments and spaces, and the combining marks that sit on them.
+func trimRight(s string) string {
+	for s != "" {
+		base := strings.TrimRightFunc(s, func(r rune) bool { return unicode.Is(unicode.Mn, r) })
+		r, size := utf8.DecodeLastRuneInString(base)
+		if size > 0 && r != ' ' && !isOrnament(r) {
+			break
+		}
+		s = base[:len(base)-size]
+	}
+	return s
 }
 
 // longestSmiley is an eye, a nose and a mouth, each one byte. The two functions below look no further than that into the text,
@@ -309,7 +327,7 @@ func cutSmileyLeft(s string) string {
 
 // isSmiley knows the smileys that end in a letter: eyes, perhaps a nose, a mouth. Those of punctuation are ornaments anyway.
 func isSmiley(s string) bool {
-	if len(s) < 2 || !strings.ContainsRune(":;=", rune(s[0])) {
+	if len(s) < 2 || s[0] != ':' && s[0] != ';' {
 		return false
 	}
 	mouth := s[1:]

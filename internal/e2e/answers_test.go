@@ -35,9 +35,8 @@ type mode struct {
 	providers []string
 	int8      bool // compared with the reference's int8 answers, else fp32
 	near      tolerance
-	// alone says that every input is sent by itself too; otherwise every third is. Without companions only one core works, so this is
-	// the slow part.
-	alone    bool
+	all      bool // every pass sends every input; otherwise only the crowd does, and the others every third
+	noCrowd  bool
 	batched  bool // answers may depend on neighbours
 	memoryMB float64
 }
@@ -55,14 +54,14 @@ var (
 func modes(t *testing.T) []mode {
 	bf16 := hasBF16(t)
 	fp32 := mode{name: "fp32", args: []string{"--precision", "fp32"}, precision: "fp32", providers: []string{"openvino", "cuda", "cpu"}, near: nearFP32}
-	fp32CPU := mode{name: "fp32-cpu", args: []string{"--precision", "fp32", "--provider", "cpu"}, precision: "fp32", providers: []string{"cpu"}, near: nearFP32}
+	fp32CPU := mode{name: "fp32-cpu", args: []string{"--precision", "fp32", "--provider", "cpu"}, precision: "fp32", providers: []string{"cpu"}, near: nearFP32, noCrowd: true}
 	int8 := mode{name: "int8", args: []string{"--precision", "int8"}, precision: "int8", providers: []string{"cpu"}, int8: true, near: nearINT8}
-	batched := mode{name: "int8-batched", args: []string{"--precision", "int8-batched"}, precision: "int8-batched", providers: []string{"cpu"}, int8: true, near: nearBatched, batched: true}
+	batched := mode{name: "int8-batched", args: []string{"--precision", "int8-batched"}, precision: "int8-batched", providers: []string{"cpu"}, int8: true, near: nearBatched, batched: true, noCrowd: true}
 	auto := int8
 	if bf16 {
 		auto = mode{precision: "bf16", providers: []string{"openvino"}, near: nearBF16}
 	}
-	auto.name, auto.args, auto.alone, auto.memoryMB = "auto", nil, true, memoryMB
+	auto.name, auto.args, auto.all, auto.memoryMB = "auto", nil, true, memoryMB
 	if bf16 {
 		return []mode{auto, fp32, fp32CPU, int8, batched}
 	}
@@ -102,8 +101,8 @@ func testMode(t *testing.T, ref *reference, m mode) {
 		began = time.Now()
 	}
 	pass("lists", s.lists)
-	if !m.batched {
-		pass("alone", s.alone)
+	pass("alone", s.alone)
+	if !m.noCrowd {
 		pass("crowd of 16", s.crowd)
 	}
 	s.report(t)
@@ -340,35 +339,40 @@ func (s *session) byQuery() [][]int {
 	return out
 }
 
+// step is the distance between the inputs that a pass sends. They come in no order of length, so every third is of every length.
+func (s *session) step() int {
+	if s.mode.all {
+		return 1
+	}
+	return 3
+}
+
 // lists sends all texts in one request and each query with its documents in another, one after the other.
 func (s *session) lists() error {
-	all := make([]int, len(s.ref.inputs.Texts))
-	for i := range all {
-		all[i] = i
+	var texts []int
+	for i := 0; i < len(s.ref.inputs.Texts); i += s.step() {
+		texts = append(texts, i)
 	}
-	if err := s.embed(all); err != nil {
+	if err := s.embed(texts); err != nil {
 		return err
 	}
-	for _, items := range s.byQuery() {
-		if err := s.rerank(items); err != nil {
+	queries := s.byQuery()
+	for i := 0; i < len(queries); i += s.step() {
+		if err := s.rerank(queries[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// alone sends one input at a time.
+// alone sends one input at a time. Without companions only one core works, so this is the slow part.
 func (s *session) alone() error {
-	step := 3 // the inputs come in no order of length, so every third is of every length
-	if s.mode.alone {
-		step = 1
-	}
-	for i := 0; i < len(s.ref.inputs.Texts); i += step {
+	for i := 0; i < len(s.ref.inputs.Texts); i += s.step() {
 		if err := s.embed([]int{i}); err != nil {
 			return err
 		}
 	}
-	for i := 0; i < len(s.ref.pairs); i += step {
+	for i := 0; i < len(s.ref.pairs); i += s.step() {
 		if err := s.rerank([]int{i}); err != nil {
 			return err
 		}

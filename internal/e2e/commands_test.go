@@ -15,15 +15,15 @@ import (
 // TestScripts runs testdata/script/*.txtar. Beside the commands of testscript they have
 //
 //	fails CODE ARGS...   runs ragate, which must exit with CODE, print nothing on standard output, and on standard error one line
-//	hashes FILE...       prints the sha256 of files
 //
-// and see $STORE, the data folder that setup filled, and $PYTHON, a folder whose python3 fails.
+// and see $STORE, the data folder that setup filled, $BIN, the folder that holds ragate alone, and $BROKEN, one whose python3 fails.
 func TestScripts(t *testing.T) {
 	data := store(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
+			e.Setenv("BIN", filepath.Dir(program))
 			e.Setenv("PATH", filepath.Dir(program)+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("STORE", data)
@@ -72,6 +72,7 @@ func fails(ts *testscript.TestScript, neg bool, args []string) {
 // oneLine fails the test unless text is one line of the program's that holds every part.
 func oneLine(t *testing.T, text string, parts ...string) {
 	t.Helper()
+	text = strings.TrimSuffix(text, "\n")
 	if !strings.HasPrefix(text, "ragate: ") || strings.Contains(text, "\n") {
 		t.Errorf("not one line of ragate's: %q", text)
 	}

@@ -260,7 +260,7 @@ func TestDamagedModel(t *testing.T) {
 		if r.code != 1 {
 			t.Errorf("%s: the server's exit code is %d", name, r.code)
 		}
-		oneLine(t, lastLine(strings.TrimSuffix(r.stderr, "\n")), name, want, got, "ragate models pull")
+		oneLine(t, lastLine(r.stderr), name, want, got, "ragate models pull")
 
 		r = command(t, env, "", "models", "verify")
 		if r.code != 1 || !slices.ContainsFunc(splitLines(r.stdout), func(l string) bool {
@@ -268,7 +268,7 @@ func TestDamagedModel(t *testing.T) {
 		}) {
 			t.Errorf("models verify: exit code %d\n%s%s", r.code, r.stdout, r.stderr)
 		}
-		oneLine(t, strings.TrimSuffix(r.stderr, "\n"), "1 of 3", "ragate setup")
+		oneLine(t, r.stderr, "1 of 3", "ragate setup")
 		copyFile(name, whole)
 	}
 	if r := command(t, env, "", "models", "verify"); r.code != 0 || strings.Contains(r.stdout, "changed") {
@@ -289,7 +289,7 @@ func TestAddressInUse(t *testing.T) {
 	if r.code != 2 || r.stdout != "" {
 		t.Errorf("exit code %d, output %q", r.code, r.stdout)
 	}
-	oneLine(t, strings.TrimSuffix(r.stderr, "\n"), address, "--listen", "RAGATE_LISTEN")
+	oneLine(t, r.stderr, address, "--listen", "RAGATE_LISTEN")
 	s.line("ready")
 	if r := s.ask("/ready", nil); r.status != http.StatusOK {
 		t.Errorf("the first server: %v", r)

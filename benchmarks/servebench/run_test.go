@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ragate/benchmarks"
+	"ragate/inference"
+	"ragate/internal/testenv"
+)
+
+// One short round with the real program and the real models. What is held here is that everything is measured and that the server's counts and
+// answers are right (run checks those itself); the figures are the machine's business.
+func TestOneRound(t *testing.T) {
+	store := testenv.Store(t)
+	program := filepath.Join(t.TempDir(), "ragate")
+	build := exec.Command("go", "build", "-o", program, "./cmd/ragate")
+	build.Dir = testenv.ModuleRoot(t)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	cfg := defaults
+	cfg.program, cfg.dataDir, cfg.rounds, cfg.clients, cfg.background = program, store, 1, 3, 2
+	cfg.window, cfg.warm, cfg.ramp, cfg.latency, cfg.rawWindow = 500*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond
+	cfg.jobs, cfg.queries = 2, 4
+	cfg.mixed = benchmarks.Workload{Name: "short", Kind: inference.KindReranker, Texts: 4, Low: 20, High: 60}
+	cfg.job = benchmarks.Workload{Name: "shorter", Kind: inference.KindReranker, Texts: 3, Low: 30, High: 32}
+	var said strings.Builder
+	r, err := run(context.Background(), cfg, &said)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &said)
+	}
+	if err := r.Print(io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{
+		"server : raw session, turn by turn", "useful tokens of the server, over HTTP", "useful tokens of the raw session, at its best",
+		"padding, of all tokens that ran", "CPU time of the server", "p99 : (one slice + 1.5 × its p50 without others), turn by turn",
+		"resident memory of the server, at its peak",
+	} {
+		found := false
+		for _, x := range r.Results {
+			if x.Name == name {
+				found = true
+				if !(x.Median > 0) {
+					t.Errorf("%s: %v", name, x.Median)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("the report has no %q", name)
+		}
+	}
+}
