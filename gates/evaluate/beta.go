@@ -21,12 +21,32 @@ func regularizedBeta(x, a, b float64) float64 {
 	return 1 - front/b*betaFraction(1-x, b, a)
 }
 
-// logBeta returns ln B(a, b).
+// logBeta returns ln B(a, b). The log-gammas of large numbers nearly cancel, so it takes their difference from Stirling's series term by
+// term; ln Γ itself is only used of small numbers.
 func logBeta(a, b float64) float64 {
-	la, _ := math.Lgamma(a)
-	lb, _ := math.Lgamma(b)
-	lab, _ := math.Lgamma(a + b)
-	return la + lb - lab
+	if a > b {
+		a, b = b, a
+	}
+	const large = 10 // from here six terms of the series are exact to a float64
+	if b < large {
+		la, _ := math.Lgamma(a)
+		lb, _ := math.Lgamma(b)
+		lab, _ := math.Lgamma(a + b)
+		return la + lb - lab
+	}
+	// ln Γ(b) − ln Γ(a+b)
+	rest := -(b-0.5)*math.Log1p(a/b) - a*math.Log(a+b) + a + stirling(b) - stirling(a+b)
+	if a < large {
+		la, _ := math.Lgamma(a)
+		return la + rest
+	}
+	return (a-0.5)*math.Log(a) - a + 0.5*math.Log(2*math.Pi) + stirling(a) + rest
+}
+
+// stirling returns ln Γ(x) − ((x−½) ln x − x + ½ ln 2π) for x ≥ 10 (NIST DLMF 5.11.1).
+func stirling(x float64) float64 {
+	y := 1 / (x * x)
+	return (1./12 - y*(1./360-y*(1./1260-y*(1./1680-y*(1./1188-y*691./360360))))) / x
 }
 
 // betaFraction returns the value of the continued fraction 1/(1+ d1/(1+ d2/(1+ …))) of DLMF 8.17.22.

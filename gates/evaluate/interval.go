@@ -172,63 +172,49 @@ func meanOf(values []float64, confidence float64) Mean {
 	return out
 }
 
-// SamplesNeeded returns the smallest number of independent trials whose [UpperBound] is at most limit when the share of failures
-// among them is at most rate (rounded up to whole failures). With rate 0 that is ln(1−confidence)/ln(1−limit), rounded up. It
-// returns 0 where no number is enough: rate ≥ limit.
+// SamplesNeeded returns the smallest number n of independent trials for which [UpperBound] of ⌈rate·n⌉ failures is at most limit: how
+// much data a promise takes when failures come at that rate. With rate 0 it is ⌈ln(1−confidence)/ln(1−limit)⌉. It returns 0 where no
+// number is enough, which is when rate ≥ limit, and where it would be beyond 10⁹.
 func SamplesNeeded(rate, limit, confidence float64) int {
+	const beyond = 1_000_000_000
 	if !(rate >= 0 && rate < limit && limit < 1 && confidence > 0 && confidence < 1) {
 		return 0
 	}
-	enough := func(n int) bool {
-		k := int(math.Ceil(rate*float64(n) - 1e-9))
-		return k < n && regularizedBeta(limit, float64(k)+1, float64(n-k)) >= confidence
-	}
-	// For a fixed number of failures enough only grows with n; the step to one failure more can undo it. So: find the first n by
-	// doubling and halving over failures, and within one number of failures over n.
-	first := func(k int) int { // smallest n that is enough with k failures
-		lo, hi := k, max(2*k, 1)
-		for regularizedBeta(limit, float64(k)+1, float64(hi-k)) < confidence {
+	// trials is the smallest n at which k failures are few enough; for one k, more trials only help.
+	trials := func(k int) int {
+		enough := func(n int) bool { return regularizedBeta(limit, float64(k)+1, float64(n-k)) >= confidence }
+		lo, hi := k, 2*k+1
+		for hi < beyond && !enough(hi) {
 			lo, hi = hi, 2*hi
-			if hi > 1<<40 {
-				return 0
-			}
 		}
 		for hi-lo > 1 {
-			mid := lo + (hi-lo)/2
-			if regularizedBeta(limit, float64(k)+1, float64(mid-k)) < confidence {
-				lo = mid
-			} else {
+			if mid := lo + (hi-lo)/2; enough(mid) {
 				hi = mid
+			} else {
+				lo = mid
 			}
 		}
 		return hi
 	}
 	if rate == 0 {
-		return first(0)
+		return trials(0)
 	}
-	// k failures allow at most k/rate trials: the first k whose need fits.
-	fits := func(k int) bool {
-		n := first(k)
-		return n > 0 && float64(n)*rate <= float64(k)+1e-9
-	}
-	lo, hi := -1, 1
+	// k failures are what up to k/rate trials bring. trials(k) grows as (k + c·√k)/limit, so from some k on it is within k/rate.
+	const slack = 1e-9 // k/rate of decimal rates is seldom exact
+	fits := func(k int) bool { return float64(trials(k))*rate <= float64(k)+slack }
+	lo, hi := 0, 1
 	for !fits(hi) {
 		lo, hi = hi, 2*hi
-		if hi > 1<<24 {
+		if float64(hi) > rate*beyond {
 			return 0
 		}
 	}
 	for hi-lo > 1 {
-		mid := lo + (hi-lo)/2
-		if fits(mid) {
+		if mid := lo + (hi-lo)/2; fits(mid) {
 			hi = mid
 		} else {
 			lo = mid
 		}
 	}
-	n := first(hi)
-	if !enough(n) {
-		n++
-	}
-	return n
+	return trials(hi)
 }

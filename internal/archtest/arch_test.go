@@ -45,7 +45,7 @@ var rules = []rule{
 		never: []string{"context", "os", "net", "io"},
 		why:   "arithmetic on slices of floats"},
 	{folder: "gates", own: []string{"simd"}, modules: []string{"golang.org/x/text", "gopkg.in/yaml.v3", "go.yaml.in/yaml"},
-		never: []string{"net", "net/http", "os", "time"},
+		never: []string{"net", "net/http", "os", "io/fs"},
 		why:   "decisions are pure functions of scores and policy"},
 	{folder: "server", own: []string{"inference", "gates"},
 		modules: []string{"github.com/labstack/echo/v4", "github.com/prometheus", "github.com/google/uuid"},
@@ -55,7 +55,7 @@ var rules = []rule{
 		modules: []string{"github.com/alecthomas/kong", "golang.org/x/term"},
 		why:     "construction and shutdown"},
 	{folder: "benchmarks", own: []string{"inference", "models", "server", "tokenize", "simd", "internal/testenv"},
-		modules: []string{"github.com/HdrHistogram"},
+		modules: []string{"github.com/HdrHistogram", "golang.org/x/sys"},
 		why:     "drives a running server; nobody imports it"},
 	{folder: "internal/testenv", why: "finds what tests need; imported by tests only"},
 	{folder: "internal/hubtest", own: []string{"models/onnxpb"}, why: "a model hub for tests, on loopback"},
@@ -152,28 +152,50 @@ func TestOnlyTheCommandReadsTheEnvironment(t *testing.T) {
 		if within(folder, "cmd") || within(folder, "internal") {
 			continue
 		}
-		for _, name := range append(p.GoFiles, p.CgoFiles...) {
-			files++
-			set := token.NewFileSet()
-			f, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ast.Inspect(f, func(n ast.Node) bool {
-				sel, ok := n.(*ast.SelectorExpr)
-				if !ok {
-					return true
-				}
-				x, ok := sel.X.(*ast.Ident)
-				if ok && x.Name == "os" && slices.Contains([]string{"Getenv", "LookupEnv", "Environ", "ExpandEnv", "Args"}, sel.Sel.Name) {
-					t.Errorf("%s: os.%s: only cmd/ reads the environment and arguments; take a field of a config struct", set.Position(n.Pos()), sel.Sel.Name)
-				}
-				return true
-			})
-		}
+		files += len(p.GoFiles) + len(p.CgoFiles)
+		forbidCalls(t, p, "os", []string{"Getenv", "LookupEnv", "Environ", "ExpandEnv", "Args"},
+			"only cmd/ reads the environment and arguments; take a field of a config struct")
 	}
 	if files < 20 {
 		t.Fatalf("only %d files were looked at", files)
+	}
+}
+
+// TestGatesReadNoClock: a decision that looks at the clock cannot be replayed. The time is an argument.
+func TestGatesReadNoClock(t *testing.T) {
+	files := 0
+	for _, p := range list(t) {
+		if !within(strings.TrimPrefix(p.ImportPath, "ragate/"), "gates") {
+			continue
+		}
+		files += len(p.GoFiles)
+		forbidCalls(t, p, "time", []string{"Now", "Since", "Until", "Sleep", "After", "NewTimer", "NewTicker", "Tick", "AfterFunc"},
+			"the gates know no clock; take the time, or a function that tells it, as an argument")
+	}
+	if files == 0 {
+		t.Fatal("no file of the gates was looked at")
+	}
+}
+
+// forbidCalls reports every use of names of a standard package in p's files.
+func forbidCalls(t *testing.T, p pkg, from string, names []string, why string) {
+	t.Helper()
+	for _, name := range append(slices.Clone(p.GoFiles), p.CgoFiles...) {
+		set := token.NewFileSet()
+		f, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if x, ok := sel.X.(*ast.Ident); ok && x.Name == from && slices.Contains(names, sel.Sel.Name) {
+				t.Errorf("%s: %s.%s: %s", set.Position(n.Pos()), from, sel.Sel.Name, why)
+			}
+			return true
+		})
 	}
 }
 

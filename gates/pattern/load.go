@@ -1,0 +1,352 @@
+package pattern
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"ragate/gates/textnorm"
+)
+
+//go:embed rules/*.yaml
+var embedded embed.FS
+
+// File is a rule file: its name, for errors, and its text.
+type File struct {
+	Name string
+	Data []byte
+}
+
+// Default returns the rule files that come with the program: English, Dutch, German, French and Spanish. The first two are full; the
+// others hold greetings, thanks, replies and farewells.
+func Default() []File {
+	var files []File
+	for _, l := range []string{"en", "nl", "de", "fr", "es"} {
+		name := "rules/" + l + ".yaml"
+		data, err := embedded.ReadFile(name)
+		if err != nil {
+			panic("pattern: " + err.Error()) // the list above and the embedded folder are one commit
+		}
+		files = append(files, File{Name: name, Data: data})
+	}
+	return files
+}
+
+// Error is one fault of a rule file.
+type Error struct {
+	File   string
+	Line   int    // 0 when the fault has no place
+	Rule   string // id, empty outside of rules
+	Reason string
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.File)
+	if e.Line > 0 {
+		fmt.Fprintf(&b, ":%d", e.Line)
+	}
+	if e.Rule != "" {
+		fmt.Fprintf(&b, ": rule %s", e.Rule)
+	}
+	return b.String() + ": " + e.Reason
+}
+
+// Errors are all faults that New found, in the order of files and lines.
+type Errors []*Error
+
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i, x := range e {
+		lines[i] = x.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// text is a scalar and the line it stands on. Every scalar is taken as written: an unquoted no is the word "no".
+type text struct {
+	value string
+	line  int
+}
+
+func (t *text) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind != yaml.ScalarNode {
+		return fmt.Errorf("line %d: a list or mapping where a text belongs", n.Line)
+	}
+	t.value, t.line = n.Value, n.Line
+	return nil
+}
+
+type fileYAML struct {
+	Language       text       `yaml:"language"`
+	Fillers        []text     `yaml:"fillers"`
+	Conversational []text     `yaml:"conversational"`
+	Glossary       []text     `yaml:"glossary"`
+	Rules          []ruleYAML `yaml:"rules"`
+}
+
+type ruleYAML struct {
+	ID               text   `yaml:"id"`
+	About            text   `yaml:"about"`
+	NeedsHistory     bool   `yaml:"needs_history"`
+	NotAfterQuestion bool   `yaml:"not_after_question"`
+	Phrases          []text `yaml:"phrases"`
+	Patterns         []text `yaml:"patterns"`
+	Examples         []text `yaml:"examples"`
+	CounterExamples  []text `yaml:"counter_examples"`
+}
+
+// New compiles rule files. Where two languages have the same phrase, the file that comes first names the rule. The error is an [Errors].
+func New(files []File, o Options) (*Matcher, error) {
+	l := load(files, o)
+	if len(l.errs) == 0 { // examples mean nothing while rules are missing
+		l.check(files, o)
+	}
+	if len(l.errs) > 0 {
+		return nil, l.errs
+	}
+	return l.m, nil
+}
+
+// load compiles rule files without looking at their examples.
+func load(files []File, o Options) *loader {
+	l := &loader{
+		m: &Matcher{
+			length: o.Length, phrases: map[string]int{}, fillers: map[string]bool{}, conversational: map[string]bool{}, glossary: map[string]bool{},
+		},
+		defined: map[string]string{},
+		decoded: make([]fileYAML, len(files)),
+	}
+	switch o.Length {
+	case "":
+		l.m.length = LengthDefault
+	case LengthDefault, LengthStrict, LengthOff:
+	default:
+		l.fail("options", 0, "", "length_rule %q is none of default, strict, off", o.Length)
+	}
+	for _, g := range o.Glossary {
+		l.m.glossary[fold(textnorm.Plain(g))] = true
+	}
+	if len(files) == 0 {
+		l.fail("options", 0, "", "no rule files were given")
+	}
+	for i, f := range files {
+		if l.decode(f, &l.decoded[i]) {
+			l.add(f.Name, &l.decoded[i])
+		}
+	}
+	l.compile()
+	return l
+}
+
+type loader struct {
+	m       *Matcher
+	errs    Errors
+	defined map[string]string // rule id → file:line
+	sources []string          // of the patterns, for the joint expression
+	decoded []fileYAML
+}
+
+func (l *loader) fail(file string, line int, rule, format string, args ...any) {
+	l.errs = append(l.errs, &Error{File: file, Line: line, Rule: rule, Reason: fmt.Sprintf(format, args...)})
+}
+
+// decode reads one file, and reports whether it was YAML of the right form.
+func (l *loader) decode(f File, into *fileYAML) bool {
+	dec := yaml.NewDecoder(strings.NewReader(string(f.Data)))
+	dec.KnownFields(true)
+	err := dec.Decode(into)
+	var many *yaml.TypeError
+	switch {
+	case err == nil:
+		var extra yaml.Node
+		if err := dec.Decode(&extra); !errors.Is(err, io.EOF) {
+			l.fail(f.Name, extra.Line, "", "a second document; one file holds one language")
+			return false
+		}
+		return true
+	case errors.Is(err, io.EOF):
+		l.fail(f.Name, 0, "", "the file is empty")
+	case errors.As(err, &many):
+		for _, reason := range many.Errors {
+			line := 0
+			if n, _ := fmt.Sscanf(reason, "line %d: ", &line); n == 1 {
+				_, reason, _ = strings.Cut(reason, ": ")
+			}
+			reason, _, _ = strings.Cut(reason, " in type pattern.")
+			reason, _, _ = strings.Cut(reason, " into pattern.")
+			l.fail(f.Name, line, "", "%s", reason)
+		}
+	default:
+		l.fail(f.Name, 0, "", "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	return false
+}
+
+// add takes over the rules of one file, without compiling the joint expression.
+func (l *loader) add(name string, f *fileYAML) {
+	lang := f.Language.value
+	if lang == "" {
+		l.fail(name, 1, "", "language is missing, for example: language: nl")
+	}
+	if len(f.Rules) == 0 {
+		l.fail(name, 1, "", "rules is missing or empty")
+	}
+	words := func(list []text, into map[string]bool, field string, oneWord bool) {
+		for _, t := range list {
+			w := fold(textnorm.Plain(t.value))
+			switch {
+			case w == "":
+				l.fail(name, t.line, "", "%s: %q holds no letters", field, t.value)
+			case oneWord && strings.Contains(w, " "):
+				l.fail(name, t.line, "", "%s: %q is more than one word", field, t.value)
+			default:
+				into[w] = true
+			}
+		}
+	}
+	words(f.Fillers, l.m.fillers, "fillers", false)
+	words(f.Conversational, l.m.conversational, "conversational", true)
+	words(f.Glossary, l.m.glossary, "glossary", true)
+	here := map[string]string{} // phrase → rule, to find one that stands twice in a file
+	for i := range f.Rules {
+		l.addRule(name, lang, &f.Rules[i], here)
+	}
+}
+
+func (l *loader) addRule(name, lang string, r *ruleYAML, here map[string]string) {
+	id, line := r.ID.value, r.ID.line
+	if id == "" {
+		if len(r.Phrases) > 0 {
+			line = r.Phrases[0].line
+		}
+		l.fail(name, line, "", "a rule without id")
+		return
+	}
+	if other, twice := l.defined[id]; twice {
+		l.fail(name, line, id, "the id is taken by the rule at %s", other)
+		return
+	}
+	l.defined[id] = fmt.Sprintf("%s:%d", name, line)
+	if lang != "" && !strings.HasPrefix(id, lang+".") {
+		l.fail(name, line, id, "the id must begin with the file's language, %q", lang+".")
+	}
+	if len(r.Phrases)+len(r.Patterns) == 0 {
+		l.fail(name, line, id, "neither phrases nor patterns")
+	}
+	if len(r.Examples) == 0 {
+		l.fail(name, line, id, "no examples: write at least one message that must match")
+	}
+	if len(r.CounterExamples) == 0 {
+		l.fail(name, line, id, "no counter_examples: write at least one message that must not match")
+	}
+	index := len(l.m.rules)
+	l.m.rules = append(l.m.rules, rule{id: id, language: lang, about: r.About.value, needsHistory: r.NeedsHistory, notAfterQuestion: r.NotAfterQuestion})
+	for _, p := range r.Phrases {
+		key := fold(textnorm.Plain(p.value))
+		if key == "" {
+			l.fail(name, p.line, id, "phrase %q holds no letters", p.value)
+			continue
+		}
+		if other, twice := here[key]; twice {
+			if other != id {
+				l.fail(name, p.line, id, "phrase %q stands in rule %s too", p.value, other)
+			}
+			continue // the same phrase under another spelling
+		}
+		here[key] = id
+		if _, known := l.m.phrases[key]; !known {
+			l.m.phrases[key] = index
+		}
+	}
+	for _, p := range r.Patterns {
+		re, err := regexp.Compile(`^(?:` + p.value + `)$`)
+		switch {
+		case err != nil:
+			l.fail(name, p.line, id, "pattern %q: %v", p.value, err)
+		case re.MatchString(""):
+			l.fail(name, p.line, id, "pattern %q matches the empty text", p.value)
+		case p.value != strings.ToLower(p.value) && !strings.Contains(p.value, `\`):
+			l.fail(name, p.line, id, "pattern %q holds capitals, and messages are lower-cased first", p.value)
+		default:
+			l.m.patterns = append(l.m.patterns, wordPattern{re: re, rule: index})
+			l.sources = append(l.sources, p.value)
+		}
+	}
+}
+
+// compile finishes the matcher once every rule is in it.
+func (l *loader) compile() {
+	m := l.m
+	for p := range m.phrases {
+		m.longest = max(m.longest, strings.Count(p, " ")+1)
+		// A word that makes a whole message by itself is no subject.
+		if !strings.Contains(p, " ") && !m.glossary[p] && !m.rules[m.phrases[p]].needsHistory {
+			m.conversational[p] = true
+		}
+	}
+	for f := range m.fillers {
+		m.longestFiller = max(m.longestFiller, strings.Count(f, " ")+1)
+	}
+	for _, w := range slices.Sorted(maps.Keys(m.glossary)) {
+		delete(m.conversational, w)
+	}
+	if len(l.sources) == 0 {
+		return
+	}
+	joint, err := regexp.Compile(`^(?:` + strings.Join(l.sources, "|") + `)$`)
+	if err != nil {
+		l.fail("patterns", 0, "", "together they do not compile: %v", err)
+		return
+	}
+	m.anyPattern = joint
+}
+
+// check runs the examples and counter-examples. An example must bypass among all rules, and by its own rule where its file is alone:
+// languages share words, and which of them names the rule for "super" does not matter.
+func (l *loader) check(files []File, o Options) {
+	// The length rule is no rule of the file, and the strict one would swallow counter-examples: neither side may rely on it.
+	o.Length = LengthOff
+	for i, f := range files {
+		alone := load(files[i:i+1], o).m
+		for _, r := range l.decoded[i].Rules {
+			id := r.ID.value
+			for _, e := range r.Examples {
+				c := Context{History: r.NeedsHistory}
+				got, ok := alone.Match(e.value, c)
+				switch {
+				case !ok:
+					l.fail(f.Name, e.line, id, "its example %q does not match", e.value)
+				case got.Rule != id:
+					l.fail(f.Name, e.line, id, "its example %q is matched by rule %s", e.value, got.Rule)
+				default:
+					if _, ok := l.m.Match(e.value, c); !ok {
+						l.fail(f.Name, e.line, id, "its example %q does not match once the other files are there", e.value)
+					}
+				}
+			}
+			for _, e := range r.CounterExamples {
+				for _, c := range []Context{{}, {History: true}} {
+					if got, ok := l.matchRules(e.value, c); ok {
+						l.fail(f.Name, e.line, id, "its counter-example %q bypasses by rule %s (in a conversation: %t)", e.value, got.Rule, c.History)
+						break
+					}
+				}
+			}
+		}
+	}
+}
+
+// matchRules is Match without the length rule.
+func (l *loader) matchRules(text string, c Context) (Result, bool) {
+	m := *l.m
+	m.length = LengthOff
+	return m.Match(text, c)
+}

@@ -1,0 +1,402 @@
+package semantic
+
+import (
+	"crypto/sha256"
+	_ "embed" // references.yaml
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"ragate/gates/textnorm"
+)
+
+//go:embed references.yaml
+var embedded []byte
+
+// Default returns the reference file that comes with the program, in English and Dutch, calibrated for e5-small-v2.
+func Default() []byte { return slices.Clone(embedded) }
+
+// Kind says what a category's references stand for.
+type Kind string
+
+const (
+	NonRetrieval Kind = "non_retrieval" // turns that retrieval cannot help
+	Knowledge    Kind = "knowledge"     // turns that need it
+)
+
+// Category is a named group of references.
+type Category struct {
+	ID    string
+	Kind  Kind
+	About string
+	// NeedsHistory: the references bypass only inside a conversation, and count as knowledge outside of one.
+	NeedsHistory bool
+	// NotAfterQuestion: the references count as knowledge when the assistant's last message asked something.
+	NotAfterQuestion bool
+}
+
+// Reference is one text of a category.
+type Reference struct {
+	Category int // index in Set.Categories
+	Language string
+	Text     string
+}
+
+// Set is a parsed reference file.
+type Set struct {
+	Version       string
+	CalibratedFor string // model whose similarities the thresholds are in
+	Categories    []Category
+	References    []Reference // in the order of the file
+
+	conversational map[string]bool
+	vocabulary     map[string]int // word → non-retrieval references that hold it
+	methods        map[string]Method
+	defaultMethod  string
+}
+
+// Error is one fault of a reference file.
+type Error struct {
+	Line   int // 0 when the fault has no place
+	Where  string
+	Reason string
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.Line > 0 {
+		fmt.Fprintf(&b, "line %d: ", e.Line)
+	}
+	if e.Where != "" {
+		b.WriteString(e.Where + ": ")
+	}
+	return b.String() + e.Reason
+}
+
+// Errors are all faults that [Parse] found.
+type Errors []*Error
+
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i, x := range e {
+		lines[i] = x.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// text is a scalar and its line. Every scalar is taken as written: an unquoted no is the word "no".
+type text struct {
+	value string
+	line  int
+}
+
+func (t *text) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind != yaml.ScalarNode {
+		return fmt.Errorf("line %d: a list or mapping where a text belongs", n.Line)
+	}
+	t.value, t.line = n.Value, n.Line
+	return nil
+}
+
+type fileYAML struct {
+	Version        text              `yaml:"version"`
+	Conversational map[string][]text `yaml:"conversational_words"`
+	Methods        methodsYAML       `yaml:"methods"`
+	Categories     []categoryYAML    `yaml:"categories"`
+}
+
+type categoryYAML struct {
+	ID               text              `yaml:"id"`
+	Kind             text              `yaml:"kind"`
+	About            text              `yaml:"about"`
+	NeedsHistory     bool              `yaml:"needs_history"`
+	NotAfterQuestion bool              `yaml:"not_after_question"`
+	References       map[string][]text `yaml:"references"`
+}
+
+type methodsYAML struct {
+	Default         text           `yaml:"default"`
+	CalibratedFor   text           `yaml:"calibrated_for"`
+	Top1            *thresholdYAML `yaml:"top1"`
+	Margin          *thresholdYAML `yaml:"margin"`
+	MarginReference *thresholdYAML `yaml:"margin_reference"`
+	Contrast        *thresholdYAML `yaml:"contrast"`
+	Combined        *combinedYAML  `yaml:"combined"`
+}
+
+type thresholdYAML struct {
+	Threshold *float64 `yaml:"threshold"`
+}
+
+type combinedYAML struct {
+	Threshold *float64           `yaml:"threshold"`
+	TopK      int                `yaml:"top_k"`
+	Intercept float64            `yaml:"intercept"`
+	Weights   map[string]float64 `yaml:"weights"`
+}
+
+// Parse reads a reference file. The error is an [Errors] with every fault.
+func Parse(data []byte) (*Set, error) {
+	p := &parser{set: &Set{conversational: map[string]bool{}, vocabulary: map[string]int{}, methods: map[string]Method{}}}
+	var f fileYAML
+	if p.decode(data, &f) {
+		p.set.Version = f.Version.value
+		if f.Version.value == "" {
+			p.fail(1, "", `version is missing, for example: version: "1"`)
+		}
+		for _, lang := range slices.Sorted(maps.Keys(f.Conversational)) {
+			for _, w := range f.Conversational[lang] {
+				switch words := contentForms(w.value); len(words) {
+				case 1:
+					p.set.conversational[words[0]] = true
+				default:
+					p.fail(w.line, "conversational_words", "%q is not one word", w.value)
+				}
+			}
+		}
+		p.categories(f.Categories)
+		p.methods(&f.Methods)
+	}
+	if len(p.errs) > 0 {
+		return nil, p.errs
+	}
+	p.set.learnVocabulary()
+	return p.set, nil
+}
+
+type parser struct {
+	set  *Set
+	errs Errors
+}
+
+func (p *parser) fail(line int, where, format string, args ...any) {
+	p.errs = append(p.errs, &Error{Line: line, Where: where, Reason: fmt.Sprintf(format, args...)})
+}
+
+func (p *parser) decode(data []byte, into *fileYAML) bool {
+	dec := yaml.NewDecoder(strings.NewReader(string(data)))
+	dec.KnownFields(true)
+	err := dec.Decode(into)
+	var many *yaml.TypeError
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, io.EOF):
+		p.fail(0, "", "the file is empty")
+	case errors.As(err, &many):
+		for _, reason := range many.Errors {
+			line := 0
+			if n, _ := fmt.Sscanf(reason, "line %d: ", &line); n == 1 {
+				_, reason, _ = strings.Cut(reason, ": ")
+			}
+			reason, _, _ = strings.Cut(reason, " in type semantic.")
+			reason, _, _ = strings.Cut(reason, " into semantic.")
+			p.fail(line, "", "%s", reason)
+		}
+	default:
+		p.fail(0, "", "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	return false
+}
+
+func (p *parser) categories(list []categoryYAML) {
+	ids := map[string]int{}
+	kinds := map[Kind]int{}
+	for i := range list {
+		c := &list[i]
+		where := "category " + c.ID.value
+		if c.ID.value == "" {
+			where = fmt.Sprintf("category number %d", i+1)
+			p.fail(c.Kind.line, where, "id is missing")
+		} else if line, twice := ids[c.ID.value]; twice {
+			p.fail(c.ID.line, where, "the id is taken by the category at line %d", line)
+		}
+		ids[c.ID.value] = c.ID.line
+		kind := Kind(c.Kind.value)
+		switch kind {
+		case NonRetrieval:
+		case Knowledge:
+			if c.NeedsHistory || c.NotAfterQuestion {
+				p.fail(c.ID.line, where, "needs_history and not_after_question belong to non_retrieval categories")
+			}
+		default:
+			p.fail(c.ID.line, where, "kind is %q, not non_retrieval or knowledge", c.Kind.value)
+		}
+		index := len(p.set.Categories)
+		p.set.Categories = append(p.set.Categories, Category{ID: c.ID.value, Kind: kind, About: c.About.value,
+			NeedsHistory: c.NeedsHistory, NotAfterQuestion: c.NotAfterQuestion})
+		n := 0
+		for _, lang := range slices.Sorted(maps.Keys(c.References)) {
+			if lang == "" {
+				p.fail(c.ID.line, where, "a language without a name")
+			}
+			for _, t := range c.References[lang] {
+				if len(textnorm.Words(t.value)) == 0 {
+					p.fail(t.line, where, "reference %q holds no words", t.value)
+					continue
+				}
+				p.set.References = append(p.set.References, Reference{Category: index, Language: lang, Text: t.value})
+				n++
+			}
+		}
+		if n == 0 {
+			p.fail(c.ID.line, where, "no references")
+		}
+		if !c.NeedsHistory {
+			kinds[kind]++
+		}
+	}
+	for _, k := range []Kind{NonRetrieval, Knowledge} {
+		if kinds[k] == 0 {
+			p.fail(0, "categories", "no category of kind %s: both sides are needed to compare", k)
+		}
+	}
+}
+
+func (p *parser) methods(y *methodsYAML) {
+	s := p.set
+	s.CalibratedFor = y.CalibratedFor.value
+	simple := func(name string, t *thresholdYAML) {
+		switch {
+		case t == nil:
+		case t.Threshold == nil:
+			p.fail(0, "methods: "+name, "threshold is missing")
+		case !(math.Abs(*t.Threshold) <= 2):
+			p.fail(0, "methods: "+name, "threshold %v is outside -2…2, the range of differences of cosines", *t.Threshold)
+		default:
+			s.methods[name] = Method{Name: name, Threshold: *t.Threshold}
+		}
+	}
+	simple(Top1, y.Top1)
+	simple(Margin, y.Margin)
+	simple(MarginReference, y.MarginReference)
+	simple(Contrast, y.Contrast)
+	if c := y.Combined; c != nil {
+		ok := true
+		bad := func(format string, args ...any) { ok = false; p.fail(0, "methods: "+Combined, format, args...) }
+		m := Method{Name: Combined, Combination: Combination{TopK: c.TopK, Intercept: c.Intercept}}
+		switch {
+		case c.Threshold == nil:
+			bad("threshold is missing")
+		case !(*c.Threshold > 0 && *c.Threshold < 1):
+			bad("threshold %v is outside 0…1, a probability", *c.Threshold)
+		default:
+			m.Threshold = *c.Threshold
+		}
+		if c.TopK < 1 || c.TopK > MaxTopK {
+			bad("top_k %d is outside 1…%d", c.TopK, MaxTopK)
+		}
+		if len(c.Weights) == 0 {
+			bad("weights are missing")
+		}
+		for _, name := range slices.Sorted(maps.Keys(c.Weights)) {
+			i := slices.Index(featureNames[:], name)
+			if i < 0 {
+				bad("unknown feature %q; there are %s", name, strings.Join(featureNames[:], ", "))
+				continue
+			}
+			if w := c.Weights[name]; math.IsNaN(w) || math.IsInf(w, 0) {
+				bad("the weight of %s is %v", name, w)
+			}
+			m.Combination.Weights[i] = c.Weights[name]
+		}
+		if math.IsNaN(c.Intercept) || math.IsInf(c.Intercept, 0) {
+			bad("intercept is %v", c.Intercept)
+		}
+		if ok {
+			s.methods[Combined] = m
+		}
+	}
+	s.defaultMethod = y.Default.value
+	if _, known := s.methods[s.defaultMethod]; !known && len(p.errs) == 0 {
+		p.fail(y.Default.line, "methods", "default is %q, which the file does not define", s.defaultMethod)
+	}
+}
+
+// learnVocabulary counts the words of the non-retrieval references.
+func (s *Set) learnVocabulary() {
+	for _, r := range s.References {
+		if s.Categories[r.Category].Kind != NonRetrieval {
+			continue
+		}
+		words := contentForms(r.Text)
+		slices.Sort(words)
+		for _, w := range slices.Compact(words) {
+			s.vocabulary[w]++
+		}
+	}
+}
+
+// Texts returns the texts to embed, as queries, in the order that [NewIndex] expects their vectors.
+func (s *Set) Texts() []string {
+	texts := make([]string, len(s.References))
+	for i, r := range s.References {
+		texts[i] = r.Text
+	}
+	return texts
+}
+
+// Method returns a method of the file by name; "" is the file's default.
+func (s *Set) Method(name string) (Method, error) {
+	if name == "" {
+		name = s.defaultMethod
+	}
+	m, ok := s.methods[name]
+	if !ok {
+		return Method{}, fmt.Errorf("the references define no method %q; there are %s", name, strings.Join(slices.Sorted(maps.Keys(s.methods)), ", "))
+	}
+	return m, nil
+}
+
+// Without returns the set less some categories, for measuring what is left of the gate in a domain that it has no references for.
+func (s *Set) Without(ids ...string) *Set {
+	t := *s
+	t.Categories, t.References, t.vocabulary = nil, nil, map[string]int{}
+	place := make([]int, len(s.Categories))
+	for i, c := range s.Categories {
+		place[i] = -1
+		if !slices.Contains(ids, c.ID) {
+			place[i] = len(t.Categories)
+			t.Categories = append(t.Categories, c)
+		}
+	}
+	for _, r := range s.References {
+		if r.Category = place[r.Category]; r.Category >= 0 {
+			t.References = append(t.References, r)
+		}
+	}
+	t.learnVocabulary()
+	return &t
+}
+
+// Fingerprint identifies the vectors of the set under a model: equal fingerprints mean equal texts, in the same order, of the same
+// categories. model names everything of the embedder that changes a vector: file hash, precision, prefix.
+func (s *Set) Fingerprint(model string) string {
+	h := sha256.New()
+	write := func(t string) {
+		var n [8]byte
+		binary.LittleEndian.PutUint64(n[:], uint64(len(t)))
+		h.Write(n[:])
+		io.WriteString(h, t)
+	}
+	write("ragate references 1")
+	write(model)
+	write(s.Version)
+	for _, r := range s.References {
+		c := s.Categories[r.Category]
+		write(c.ID)
+		write(string(c.Kind))
+		write(fmt.Sprint(c.NeedsHistory, c.NotAfterQuestion))
+		write(r.Language)
+		write(r.Text)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
