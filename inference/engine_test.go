@@ -376,6 +376,24 @@ func TestRowsThatComeDuringARunShareTheNext(t *testing.T) {
 	})
 }
 
+func TestIdleWorkersAllGetToWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newStubModel(t, models.FormScores, 1, anyRows)
+		m.perToken = 100 * time.Microsecond
+		e, ms := started(t, EngineConfig{MaxBatchTokens: 4096}, 3, m)
+		defer closeNow(t, e)
+		docs := slices.Repeat([]string{words(0, 60)}, 12) // 64 tokens with the query, 6.4 ms each
+		synctest.Wait()                                   // all three wait for work
+		began := time.Now()
+		if _, err := ms[0].Rerank(t.Context(), RerankRequest{Query: "w1", Documents: docs}); err != nil {
+			t.Fatal(err)
+		}
+		if took, want := time.Since(began), 4*64*m.perToken; took != want {
+			t.Errorf("12 rows took %v on three idle workers, want %v", took, want)
+		}
+	})
+}
+
 // TestAnInteractiveRowWaitsForOneSlice sends short queries at random moments into a flood of reranking.
 func TestAnInteractiveRowWaitsForOneSlice(t *testing.T) {
 	const (
@@ -617,31 +635,36 @@ func TestTheObserverHasSeenABatchBeforeItsCallersDo(t *testing.T) {
 		m.perRun = time.Millisecond
 		e, ms := started(t, EngineConfig{Observer: &o}, 1, m)
 		defer closeNow(t, e)
-		if _, err := ms[0].Rerank(t.Context(), RerankRequest{Query: "w1", Documents: []string{"nan", words(0, 20)}}); err == nil {
+		if _, err := ms[0].Rerank(t.Context(), RerankRequest{Query: "w1", Documents: []string{"nan", "bad", words(0, 20)}}); err == nil {
 			t.Error("a row that is not finite gave no error")
 		}
-		want := BatchStats{Model: "stub/0", Kind: KindReranker, Rows: 1, Tokens: 5, PaddedTokens: 16, Inference: time.Millisecond, Failed: 1}
-		if got := o.batches(); len(got) != 2 || got[0] != want {
-			t.Errorf("the observer was told %+v, want %+v first of two", got, want)
+		want := []BatchStats{
+			// Run as two, and then one by one.
+			{Model: "stub/0", Kind: KindReranker, Rows: 2, Tokens: 10, PaddedTokens: 32, Inference: 3 * time.Millisecond, Failed: 2},
+			{Model: "stub/0", Kind: KindReranker, Rows: 1, Tokens: 24, PaddedTokens: 32, QueueWait: 3 * time.Millisecond, Inference: time.Millisecond},
+		}
+		if got := o.batches(); !slices.Equal(got, want) {
+			t.Errorf("the observer was told %+v, want %+v", got, want)
 		}
 	})
 }
 
 // Shutdown.
 
-// busyEngine is an engine whose one worker runs a row of a minute while another row waits. The channel gives the two errors.
+// busyEngine is an engine whose one worker runs a batch of a minute, two rows of one request, while another request's row waits. The
+// channel gives the two requests' errors.
 func busyEngine(t *testing.T) (*Engine, *stubModel, <-chan error) {
 	m := newStubModel(t, models.FormScores, 1, anyRows)
 	m.perRun = time.Minute
-	e, ms := started(t, EngineConfig{MaxBatchTokens: 16}, 1, m)
+	e, ms := started(t, EngineConfig{MaxBatchTokens: 32}, 1, m)
 	answers := make(chan error, 2)
-	for range 2 {
+	for _, docs := range [][]string{{"w2", "w3"}, {"w4"}} {
 		go func() {
-			_, err := ms[0].Rerank(t.Context(), RerankRequest{Query: "w1", Documents: []string{"w2"}})
+			_, err := ms[0].Rerank(t.Context(), RerankRequest{Query: "w1", Documents: docs})
 			answers <- err
 		}()
+		synctest.Wait()
 	}
-	synctest.Wait()
 	if st := e.Stats(); st.QueuedRows != 1 {
 		t.Fatalf("%d rows wait, want 1", st.QueuedRows)
 	}
@@ -685,8 +708,8 @@ func TestCloseCutsShortWhenItsTimeIsUp(t *testing.T) {
 				t.Errorf("a request that was cut short failed with %v, want ErrClosed and nothing about its rows", err)
 			}
 		}
-		if m.runs != 0 || !m.closed {
-			t.Errorf("%d runs ended well, closed: %v", m.runs, m.closed)
+		if m.runs != 0 || m.calls != 1 || !m.closed {
+			t.Errorf("%d runs of %d ended well, closed: %v; want none of one", m.runs, m.calls, m.closed)
 		}
 	})
 }

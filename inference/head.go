@@ -90,8 +90,17 @@ func pool(dst, tokens []float32, p models.Pooling) {
 		}
 	default: // mean
 		clear(dst)
-		for t := range n {
-			row := tokens[t*d : (t+1)*d : (t+1)*d]
+		// Four tokens at a time: dst is read and written a quarter as often, which is what takes the time.
+		t := 0
+		for ; t+4 <= n; t += 4 {
+			a, b := tokens[t*d:][:len(dst)], tokens[(t+1)*d:][:len(dst)]
+			c, e := tokens[(t+2)*d:][:len(dst)], tokens[(t+3)*d:][:len(dst)]
+			for i := range dst {
+				dst[i] += (a[i] + b[i]) + (c[i] + e[i])
+			}
+		}
+		for ; t < n; t++ {
+			row := tokens[t*d:][:len(dst)]
 			for i := range dst {
 				dst[i] += row[i]
 			}

@@ -451,6 +451,28 @@ func TestAbandonedBulkRowsDoNotEndTheBulkLanesTurn(t *testing.T) {
 	}
 }
 
+// Of a job whose context ended some rows were dropped and others run to their end. It must not look as if it had been answered.
+func TestAJobGivenUpIsNeverDone(t *testing.T) {
+	for range 50 { // of two ways out of a select one is taken at random
+		s := testScheduler(1000, 16, 1, anyRows)
+		var serial int32
+		ctx, cancel := context.WithCancel(t.Context())
+		j := newJob(ctx, 0, LaneBulk, &serial, 10, 10)
+		if err := s.submit(j); err != nil {
+			t.Fatal(err)
+		}
+		b, _ := s.formNow()
+		cancel()
+		if _, ok := s.formNow(); ok {
+			t.Fatal("a row ran that nobody waits for")
+		}
+		s.finish(b, time.Millisecond, 0)
+		if err := s.wait(j); !errors.Is(err, context.Canceled) {
+			t.Fatalf("one row of two ran, and waiting for them gave %v", err)
+		}
+	}
+}
+
 func TestWorkersShareWhatWaits(t *testing.T) {
 	s := testScheduler(1<<20, 1<<20, 2, anyRows)
 	var serial int32
@@ -599,6 +621,13 @@ func TestSubmitRefusesWhatCannotRun(t *testing.T) {
 	s.refuse()
 	if err := s.submit(newJob(t.Context(), 0, LaneBulk, &serial, 5)); !errors.Is(err, ErrClosed) {
 		t.Errorf("after refuse: %v", err)
+	}
+	other := testScheduler(0, 0, 1, anyRows)
+	if err := other.stop(t.Context()); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if err := other.submit(newJob(t.Context(), 0, LaneBulk, &serial, 5)); !errors.Is(err, ErrClosed) {
+		t.Errorf("after stop: %v", err)
 	}
 	if st := s.stats(); st.QueuedRows != 0 || st.QueuedTokens != 0 {
 		t.Errorf("refused jobs left %+v", st)

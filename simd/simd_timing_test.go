@@ -39,6 +39,20 @@ func loopDots(dst []float32, m *Matrix, q []float32) {
 	}
 }
 
+// touchLines reads one element of every cache line, which moves as much memory as reading all and computes next to nothing.
+func touchLines(v []float32) float32 {
+	const line = 16
+	var a, b, c, d float32
+	for len(v) > 4*line {
+		a += v[0]
+		b += v[line]
+		c += v[2*line]
+		d += v[3*line]
+		v = v[4*line:]
+	}
+	return a + b + c + d
+}
+
 // BenchmarkAgainstMemory alternates, in one run, reading the matrix as fast as this machine can, searching it for one query, for batches,
 // and in a plain loop. It reports the best time of each, as ratios: other programs only ever slow a run down.
 func BenchmarkAgainstMemory(b *testing.B) {
@@ -48,7 +62,8 @@ func BenchmarkAgainstMemory(b *testing.B) {
 	matches := make([]Match, 0, 10*queries.Rows())
 	batches := []int{4, 16, 64}
 	work := map[string]func(){
-		"read":  func() { sinkFloat = vek32.Sum(m.values) },
+		"sum":   func() { sinkFloat = vek32.Sum(m.values) },
+		"touch": func() { sinkFloat = touchLines(m.values) },
 		"one":   func() { sinkMatches = m.AppendTopK(matches, queries.Row(0), 10) },
 		"loop":  func() { loopDots(dots, m, queries.Row(0)) },
 		"plain": func() { dotsPlain(dots, m.values, queries.Row(0)) },
@@ -68,6 +83,7 @@ func BenchmarkAgainstMemory(b *testing.B) {
 			best[name] = min(best[name], time.Since(start))
 		}
 	}
+	best["read"] = min(best["sum"], best["touch"])
 	b.ReportMetric(size/best["read"].Seconds()/1e9, "read-GB/s")
 	b.ReportMetric(size/best["one"].Seconds()/1e9, "search-GB/s")
 	b.ReportMetric(float64(best["read"])/float64(best["one"]), "of-bandwidth")

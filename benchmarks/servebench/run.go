@@ -468,8 +468,8 @@ func (s *session) latencies(ctx context.Context) error {
 		besideAllowed = append(besideAllowed, quantile(loaded, 99)/allowed)
 		merge(all, "quiet", quiet)
 		merge(all, "loaded", loaded)
-		s.say("round %d of %d: rerank 10 × 128 in %.0f ms, raw session %.0f; a query in %.1f ms, raw session %.1f; beside %d rerankers p50 %.1f, p99 %.1f",
-			i+1, s.rounds, one[i], min(alone, split), query[i], single, s.background, beside[i], quantile(loaded, 99))
+		s.say("round %d of %d: %s in %.0f ms, raw session %.0f; a query in %.1f ms, raw session %.1f; beside %d rerankers p50 %.1f, p99 %.1f",
+			i+1, s.rounds, s.job.Name, one[i], min(alone, split), query[i], single, s.background, beside[i], quantile(loaded, 99))
 	}
 	whole := func(section, name, key string, q float64, goal string) {
 		s.report.Add(section, fmt.Sprintf("%s, p%.0f of all %d", name, q, all[key].Requests), "ms", goal, []float64{quantile(*all[key], q)})

@@ -78,29 +78,56 @@ type text struct {
 
 func (t *text) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind != yaml.ScalarNode {
-		return fmt.Errorf("line %d: a list or mapping where a text belongs", n.Line)
+		return wrongType(n, "a list or mapping where a text belongs")
 	}
 	t.value, t.line = n.Value, n.Line
 	return nil
 }
 
+// wrongType is an error that the decoder collects, so that it goes on to find the others.
+func wrongType(n *yaml.Node, reason string) error {
+	return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %s", n.Line, reason)}}
+}
+
+// texts is a list of scalars. It decodes item by item because the decoder drops nulls from lists, and null is a word too.
+type texts []text
+
+func (t *texts) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind != yaml.SequenceNode {
+		return wrongType(n, "one value where a list belongs")
+	}
+	*t = make(texts, len(n.Content))
+	var all yaml.TypeError
+	for i, item := range n.Content {
+		if item.Kind != yaml.ScalarNode {
+			all.Errors = append(all.Errors, fmt.Sprintf("line %d: a list or mapping where a text belongs", item.Line))
+			continue
+		}
+		(*t)[i] = text{item.Value, item.Line}
+	}
+	if len(all.Errors) > 0 {
+		return &all
+	}
+	return nil
+}
+
 type fileYAML struct {
 	Language       text       `yaml:"language"`
-	Fillers        []text     `yaml:"fillers"`
-	Conversational []text     `yaml:"conversational"`
-	Glossary       []text     `yaml:"glossary"`
+	Fillers        texts      `yaml:"fillers"`
+	Conversational texts      `yaml:"conversational"`
+	Glossary       texts      `yaml:"glossary"`
 	Rules          []ruleYAML `yaml:"rules"`
 }
 
 type ruleYAML struct {
-	ID               text   `yaml:"id"`
-	About            text   `yaml:"about"`
-	NeedsHistory     bool   `yaml:"needs_history"`
-	NotAfterQuestion bool   `yaml:"not_after_question"`
-	Phrases          []text `yaml:"phrases"`
-	Patterns         []text `yaml:"patterns"`
-	Examples         []text `yaml:"examples"`
-	CounterExamples  []text `yaml:"counter_examples"`
+	ID               text  `yaml:"id"`
+	About            text  `yaml:"about"`
+	NeedsHistory     bool  `yaml:"needs_history"`
+	NotAfterQuestion bool  `yaml:"not_after_question"`
+	Phrases          texts `yaml:"phrases"`
+	Patterns         texts `yaml:"patterns"`
+	Examples         texts `yaml:"examples"`
+	CounterExamples  texts `yaml:"counter_examples"`
 }
 
 // New compiles rule files. Where two languages have the same phrase, the file that comes first names the rule. The error is an [Errors].
@@ -176,16 +203,14 @@ func (l *loader) decode(f File, into *fileYAML) bool {
 		l.fail(f.Name, 0, "", "the file is empty")
 	case errors.As(err, &many):
 		for _, reason := range many.Errors {
-			line := 0
-			if n, _ := fmt.Sscanf(reason, "line %d: ", &line); n == 1 {
-				_, reason, _ = strings.Cut(reason, ": ")
-			}
+			line, reason := splitLine(reason)
 			reason, _, _ = strings.Cut(reason, " in type pattern.")
 			reason, _, _ = strings.Cut(reason, " into pattern.")
 			l.fail(f.Name, line, "", "%s", reason)
 		}
 	default:
-		l.fail(f.Name, 0, "", "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+		line, reason := splitLine(strings.TrimPrefix(err.Error(), "yaml: "))
+		l.fail(f.Name, line, "", "%s", reason)
 	}
 	return false
 }
@@ -199,7 +224,7 @@ func (l *loader) add(name string, f *fileYAML) {
 	if len(f.Rules) == 0 {
 		l.fail(name, 1, "", "rules is missing or empty")
 	}
-	words := func(list []text, into map[string]bool, field string, oneWord bool) {
+	words := func(list texts, into map[string]bool, field string, oneWord bool) {
 		for _, t := range list {
 			w := fold(textnorm.Plain(t.value))
 			switch {
@@ -349,4 +374,13 @@ func (l *loader) matchRules(text string, c Context) (Result, bool) {
 	m := *l.m
 	m.length = LengthOff
 	return m.Match(text, c)
+}
+
+// splitLine takes the line number off an error of the decoder.
+func splitLine(message string) (line int, reason string) {
+	head, rest, found := strings.Cut(message, ": ")
+	if n, err := fmt.Sscanf(head, "line %d", &line); !found || n != 1 || err != nil {
+		return 0, message
+	}
+	return line, rest
 }

@@ -87,8 +87,8 @@ func (m *Method) Score(f *Features) float64 {
 func (m *Method) Decide(f Features) Verdict {
 	v := Verdict{Method: m.Name, Score: m.Score(&f), Threshold: m.Threshold, Margin: f.Margin, Top: f.Top, RunnerUp: f.RunnerUp}
 	switch {
-	case v.Score != v.Score:
-		v.Reason = "the similarity is not a number, so the message retrieves"
+	case f.near.n == 0 || v.Score != v.Score:
+		v.Reason = "the message could not be compared: its vector is not a number"
 	case !(v.Score >= m.Threshold):
 		v.Reason = fmt.Sprintf("%s %.3f is under the threshold %.3f; nearest is %q of %s", m.Name, v.Score, m.Threshold, f.Top.Reference, f.Top.Category)
 		if f.NeedsHistory {

@@ -100,26 +100,53 @@ type text struct {
 
 func (t *text) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind != yaml.ScalarNode {
-		return fmt.Errorf("line %d: a list or mapping where a text belongs", n.Line)
+		return wrongType(n, "a list or mapping where a text belongs")
 	}
 	t.value, t.line = n.Value, n.Line
 	return nil
 }
 
+// wrongType is an error that the decoder collects, so that it goes on to find the others.
+func wrongType(n *yaml.Node, reason string) error {
+	return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %s", n.Line, reason)}}
+}
+
+// texts is a list of scalars. It decodes item by item because the decoder drops nulls from lists, and null is a word too.
+type texts []text
+
+func (t *texts) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind != yaml.SequenceNode {
+		return wrongType(n, "one value where a list belongs")
+	}
+	*t = make(texts, len(n.Content))
+	var all yaml.TypeError
+	for i, item := range n.Content {
+		if item.Kind != yaml.ScalarNode {
+			all.Errors = append(all.Errors, fmt.Sprintf("line %d: a list or mapping where a text belongs", item.Line))
+			continue
+		}
+		(*t)[i] = text{item.Value, item.Line}
+	}
+	if len(all.Errors) > 0 {
+		return &all
+	}
+	return nil
+}
+
 type fileYAML struct {
-	Version        text              `yaml:"version"`
-	Conversational map[string][]text `yaml:"conversational_words"`
-	Methods        methodsYAML       `yaml:"methods"`
-	Categories     []categoryYAML    `yaml:"categories"`
+	Version        text             `yaml:"version"`
+	Conversational map[string]texts `yaml:"conversational_words"`
+	Methods        methodsYAML      `yaml:"methods"`
+	Categories     []categoryYAML   `yaml:"categories"`
 }
 
 type categoryYAML struct {
-	ID               text              `yaml:"id"`
-	Kind             text              `yaml:"kind"`
-	About            text              `yaml:"about"`
-	NeedsHistory     bool              `yaml:"needs_history"`
-	NotAfterQuestion bool              `yaml:"not_after_question"`
-	References       map[string][]text `yaml:"references"`
+	ID               text             `yaml:"id"`
+	Kind             text             `yaml:"kind"`
+	About            text             `yaml:"about"`
+	NeedsHistory     bool             `yaml:"needs_history"`
+	NotAfterQuestion bool             `yaml:"not_after_question"`
+	References       map[string]texts `yaml:"references"`
 }
 
 type methodsYAML struct {
@@ -193,16 +220,14 @@ func (p *parser) decode(data []byte, into *fileYAML) bool {
 		p.fail(0, "", "the file is empty")
 	case errors.As(err, &many):
 		for _, reason := range many.Errors {
-			line := 0
-			if n, _ := fmt.Sscanf(reason, "line %d: ", &line); n == 1 {
-				_, reason, _ = strings.Cut(reason, ": ")
-			}
+			line, reason := splitLine(reason)
 			reason, _, _ = strings.Cut(reason, " in type semantic.")
 			reason, _, _ = strings.Cut(reason, " into semantic.")
 			p.fail(line, "", "%s", reason)
 		}
 	default:
-		p.fail(0, "", "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+		line, reason := splitLine(strings.TrimPrefix(err.Error(), "yaml: "))
+		p.fail(line, "", "%s", reason)
 	}
 	return false
 }
@@ -399,4 +424,13 @@ func (s *Set) Fingerprint(model string) string {
 		write(r.Text)
 	}
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// splitLine takes the line number off an error of the decoder.
+func splitLine(message string) (line int, reason string) {
+	head, rest, found := strings.Cut(message, ": ")
+	if n, err := fmt.Sscanf(head, "line %d", &line); !found || n != 1 || err != nil {
+		return 0, message
+	}
+	return line, rest
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -35,10 +36,10 @@ type mode struct {
 	providers []string
 	int8      bool // compared with the reference's int8 answers, else fp32
 	near      tolerance
-	all      bool // every pass sends every input; otherwise only the crowd does, and the others every third
-	noCrowd  bool
-	batched  bool // answers may depend on neighbours
-	memoryMB float64
+	all       bool // every pass sends every input; otherwise only the crowd does, and the others every third
+	noCrowd   bool
+	batched   bool // answers may depend on neighbours
+	memoryMB  float64
 }
 
 var (
@@ -444,7 +445,7 @@ func TestCommandsAnswerLikeTheServer(t *testing.T) {
 	var items []int
 	stdin := ""
 	for i, text := range ref.inputs.Texts {
-		if len(items) < 20 && text != "" && !slices.ContainsFunc([]rune(text), func(r rune) bool { return r == '\n' || r == '\r' }) && ref.vectors.tokens[i] < 200 {
+		if len(items) < 20 && oneLineOfText(text) && ref.vectors.tokens[i] < 200 {
 			items = append(items, i)
 			stdin += text + "\n"
 		}
@@ -475,13 +476,19 @@ func TestCommandsAnswerLikeTheServer(t *testing.T) {
 		}
 	}
 
-	// The documents of the first query, whose logits spread.
-	documents := ref.inputs.Pairs[0].Documents
+	q := slices.IndexFunc(ref.inputs.Pairs, func(p queryWithDocuments) bool {
+		return p.Query != "" && !slices.ContainsFunc(p.Documents, func(d string) bool { return !oneLineOfText(d) })
+	})
+	if q < 0 {
+		t.Fatal("every query has a document of several lines")
+	}
+	documents := ref.inputs.Pairs[q].Documents
+	items = s.byQuery()[q]
 	stdin = ""
 	for _, d := range documents {
 		stdin += d + "\n"
 	}
-	got := command(t, env, stdin, "rerank", "--precision", "fp32", "--json", "--top-n", "5", ref.inputs.Pairs[0].Query)
+	got := command(t, env, stdin, "rerank", "--precision", "fp32", "--json", "--top-n", "5", "--", ref.inputs.Pairs[q].Query)
 	lines := splitLines(got.stdout)
 	if got.code != 0 || len(lines) != 5 {
 		t.Fatalf("rerank: exit code %d, %d lines: %s", got.code, len(lines), got.stderr)
@@ -501,10 +508,12 @@ func TestCommandsAnswerLikeTheServer(t *testing.T) {
 			t.Errorf("rerank: out of order, of another text, or not the sigmoid of its logit: %s", line)
 		}
 		last = *x.Logit
-		s.pair(x.Index, *x.Logit)
+		s.pair(items[x.Index], *x.Logit)
 	}
 	s.report(t)
 }
+
+func oneLineOfText(s string) bool { return s != "" && !strings.ContainsAny(s, "\r\n") }
 
 // TestInputType: --input-type puts the model's own prefix in front.
 func TestInputType(t *testing.T) {

@@ -18,13 +18,13 @@ import (
 //
 // and see $STORE, the data folder that setup filled, $BIN, the folder that holds ragate alone, and $BROKEN, one whose python3 fails.
 func TestScripts(t *testing.T) {
-	data := store(t)
+	data, bin := store(t), filepath.Dir(program(t))
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
-			e.Setenv("BIN", filepath.Dir(program))
-			e.Setenv("PATH", filepath.Dir(program)+string(os.PathListSeparator)+e.Getenv("PATH"))
+			e.Setenv("BIN", bin)
+			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("STORE", data)
 			e.Setenv("RAGATE_DATA_DIR", data)

@@ -27,32 +27,37 @@ import (
 // patience is how long anything may take on a machine that does other things besides: it catches what hangs, not what is slow.
 const patience = 5 * time.Minute
 
-// program is the path of the built program.
-var program string
+// scratch is a folder for the built program, removed at the end.
+var scratch string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "ragate-e2e-")
-		if err != nil {
+		var err error
+		if scratch, err = os.MkdirTemp("", "ragate-e2e-"); err != nil {
 			fmt.Fprintln(os.Stderr, "e2e:", err)
 			return 1
 		}
-		defer os.RemoveAll(dir)
-		program = filepath.Join(dir, "ragate")
-		if err := build(); err != nil {
-			fmt.Fprintln(os.Stderr, "e2e: building the program:", err)
-			return 1
-		}
+		defer os.RemoveAll(scratch)
 		return m.Run()
 	}())
 }
 
-// build makes the program. Go remembers a passed test by the files it looked at, and the compiler is another process: so this looks at
-// every source file, and a change of any runs the tests again.
-func build() error {
+// program returns the path of the program, which is built by the first test that asks.
+func program(t testing.TB) string {
+	t.Helper()
+	path, err := built()
+	if err != nil {
+		t.Fatalf("building the program: %v", err)
+	}
+	return path
+}
+
+// built makes the program. Go remembers a passed test by the files it looked at, but the compiler is another process: so this looks at
+// every source file, and a change of any runs the tests again. It must be called by a test: what comes before is not recorded.
+var built = sync.OnceValues(func() (string, error) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
-		return err
+		return "", err
 	}
 	sources := 0
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -65,25 +70,29 @@ func build() error {
 			}
 			return nil
 		}
-		if ext := filepath.Ext(path); ext == ".go" && !strings.HasSuffix(path, "_test.go") || d.Name() == "go.mod" {
-			sources++
-			_, err = os.Stat(path)
+		switch filepath.Ext(path) {
+		case ".go", ".mod", ".yaml", ".txt": // the latter two may be embedded
+			if !strings.HasSuffix(path, "_test.go") {
+				sources++
+				_, err = os.Stat(path)
+			}
 		}
 		return err
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
 	if sources < 20 {
-		return fmt.Errorf("only %d source files below %s", sources, root)
+		return "", fmt.Errorf("only %d source files below %s", sources, root)
 	}
-	cmd := exec.Command("go", "build", "-o", program, "./cmd/ragate")
+	path := filepath.Join(scratch, "ragate")
+	cmd := exec.Command("go", "build", "-o", path, "./cmd/ragate")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
+		return "", fmt.Errorf("%w\n%s", err, out)
 	}
-	return nil
-}
+	return path, nil
+})
 
 // environment is what the program sees: the store, an empty home, and nothing of the tester's own settings.
 func environment(t testing.TB, store string, more ...string) []string {
@@ -125,7 +134,7 @@ func command(t *testing.T, env []string, stdin string, args ...string) result {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(ctx, program, args...)
+	cmd := exec.CommandContext(ctx, program(t), args...)
 	cmd.Env, cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = env, t.TempDir(), strings.NewReader(stdin), &out, &errs
 	err := cmd.Run()
 	var exit *exec.ExitError
@@ -154,7 +163,7 @@ type server struct {
 func launch(t *testing.T, env []string, args ...string) *server {
 	t.Helper()
 	s := &server{t: t, done: make(chan struct{}), grown: make(chan struct{})}
-	s.cmd = exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0", "--log-format", "json"}, args...)...)
+	s.cmd = exec.Command(program(t), append([]string{"serve", "--listen", "127.0.0.1:0", "--log-format", "json"}, args...)...)
 	s.cmd.Env, s.cmd.Dir = env, t.TempDir()
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
@@ -310,7 +319,7 @@ func decode[T any](r reply) (v T, err error) {
 	return v, nil
 }
 
-// queued is the gauge of tokens that wait or run.
+// busy says whether tokens wait in the queue.
 func (s *server) busy() bool {
 	s.t.Helper()
 	for line := range strings.SplitSeq(string(s.ask("/metrics", nil).body), "\n") {

@@ -22,11 +22,13 @@ import (
 
 // inputs is what is sent; tools/reference.py made it from a fixed seed.
 type inputs struct {
-	Texts []string `json:"texts"`
-	Pairs []struct {
-		Query     string   `json:"query"`
-		Documents []string `json:"documents"`
-	} `json:"pairs"`
+	Texts []string             `json:"texts"`
+	Pairs []queryWithDocuments `json:"pairs"`
+}
+
+type queryWithDocuments struct {
+	Query     string   `json:"query"`
+	Documents []string `json:"documents"`
 }
 
 // answers are the reference's for texts or pairs, in the order of the inputs.

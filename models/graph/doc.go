@@ -2,7 +2,8 @@
 //
 // Start with [Inspect] for what a file takes, yields and is made of, and [WeightOnly] to turn a dynamically quantised model, whose answer
 // to one text moves with the texts that share its batch, into one with the same int8 weights and float arithmetic, whose answer does not.
-// [PruneOutputs] drops outputs nobody reads and what computed only them. [Cached] keeps the result of a rewrite on disk. It is not a graph
+// [UnpackNarrow] stores the few weights that are too narrow to gain from integers as floats. [PruneOutputs] drops outputs nobody reads and
+// what computed only them. [Cached] keeps the result of a rewrite on disk. It is not a graph
 // optimiser: fusing and folding are left to the runtime, which does them for the machine it finds.
 //
 // It promises:

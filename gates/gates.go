@@ -1,0 +1,48 @@
+package gates
+
+import (
+	"context"
+	"time"
+)
+
+// Embedder turns queries into vectors.
+type Embedder interface {
+	// EmbedQueries returns one vector per text, row-major, dim floats each, of length 1.
+	EmbedQueries(ctx context.Context, texts []string) (vectors []float32, dim int, t ModelTimes, err error)
+}
+
+// Scorer scores chunks against a query.
+type Scorer interface {
+	// Score returns one score per text. Texts come in the order in which to score them while the time lasts; deadline is when the answer
+	// must be there, zero for no limit. err is for a call of which nothing could be scored.
+	Score(ctx context.Context, query string, texts []string, o ScoreOptions) ([]ChunkScore, ModelTimes, error)
+}
+
+// ScoreOptions are the settings of one Score.
+type ScoreOptions struct {
+	Deadline   time.Time
+	MaxPassage bool // score a long text in overlapping windows and take the best
+}
+
+// ChunkScore is what came of one text.
+type ChunkScore struct {
+	Logit           float32 // NaN when the row failed
+	Scored          bool    // false: there was no time
+	Tokens          int     // of the whole text
+	Cut             int     // of them the model did not read
+	Windows, Window int     // with MaxPassage: how many, and which gave Logit
+}
+
+// ModelTimes is where a model call's time went.
+type ModelTimes struct {
+	Tokenize, Queue, Inference time.Duration
+}
+
+// Clock tells the time. The gates read no clock of their own.
+type Clock func() time.Time
+
+// Turn is one message of a conversation.
+type Turn struct {
+	Role    string // "user", "assistant", "system", "tool"
+	Content string
+}
