@@ -50,7 +50,7 @@ conformance: setup
 setup-reference: $(DATA)/python/.complete
 $(DATA)/python/.complete: tools/requirements.txt
 	rm -rf $(DATA)/python
-	$(PYTHON) -m pip install --quiet --target $(DATA)/python -r tools/requirements.txt
+	$(PYTHON) -m pip install --quiet --no-deps --target $(DATA)/python -r tools/requirements.txt
 	touch $@
 
 clean:

@@ -93,7 +93,7 @@ func (g *QueryGate) SetReferences(r *References) error {
 			m.Threshold = *t
 		}
 		next.method = m
-		next.fingerprint = g.policy.Fingerprint(append(slices.Clone(g.fingerprint), r.Fingerprint)...)
+		next.fingerprint = g.policy.Fingerprint(append(slices.Clone(g.fingerprint), r.Fingerprint, fmt.Sprintf("%+v", m))...)
 	}
 	g.references.Store(next)
 	return nil

@@ -67,13 +67,34 @@ type RerankRequest struct {
 	MaxTokensPerDoc int // 0: no bound of its own; documents are cut to it before pairing
 	Truncation      Truncation
 	Lane            Lane
+
+	// Deadline: documents that cannot be scored by then, at the measured rate, are left out and listed in Scores.Unscored; those that come
+	// first are scored first. Zero: all are scored, however long it takes.
+	Deadline time.Time
+	// Windows scores a document that is longer than what fits beside the query in overlapping windows, and takes the best. At most
+	// MaxWindows of them; what follows counts as cut. Not together with Truncation.Refuse or MaxTokensPerDoc, which it overrides.
+	Windows bool
+	// Measure fills Scores.Documents, for which each document is read to its end.
+	Measure bool
 }
+
+// MaxWindows bounds the windows of one document: about 9,000 tokens for a model of 512.
+const MaxWindows = 24
 
 // Scores holds one logit per document, in the order of the request.
 type Scores struct {
-	Logits []float32 // NaN where the row failed
-	Usage  Usage
-	Timing Timing
+	Logits    []float32     // NaN where the row failed, or was not scored
+	Unscored  []int         // ascending positions of the documents that the deadline left no time for
+	Documents []DocumentUse // with Measure: one per document
+	Usage     Usage
+	Timing    Timing
+}
+
+// DocumentUse says how much of a document was read.
+type DocumentUse struct {
+	Tokens          int // of the whole document, without special tokens
+	Cut             int // of them the model did not read
+	Windows, Window int // with Windows: how many the document was scored in, and which of them (from 0) gave its logit; 0 for one whole
 }
 
 // Usage counts what ran: tokens after cutting, special tokens included (for pairs: over all pairs), and which items were cut.
@@ -117,7 +138,7 @@ type Info struct {
 	Threads     int    // compute threads of one run
 	BatchTokens int    // padded tokens of one batch, at most
 	Drift       Drift  // between alone and among others
-	Fidelity    Drift  // between this precision and float32 on the cpu provider; zero where that is what runs
+	Fidelity    Drift  // between what runs and float32 on the cpu provider; zero (not measured) where the cpu provider runs
 	Warnings    []string
 }
 

@@ -777,6 +777,27 @@ func TestCloseFromSeveralGoroutines(t *testing.T) {
 	g.Wait()
 }
 
+// A Close that has to wait for a Start refuses requests at once all the same.
+func TestCloseRefusesBeforeItWaits(t *testing.T) {
+	e, ms := started(t, EngineConfig{}, 1, newStubModel(t, models.FormVector, 2, anyRows))
+	e.mu.Lock() // as Start does
+	closed := make(chan error)
+	go func() { closed <- e.Close(t.Context()) }()
+	for {
+		_, err := ms[0].Embed(t.Context(), EmbedRequest{Texts: []string{"w1"}})
+		if errors.Is(err, ErrClosed) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.mu.Unlock()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTheEngineIsUsedInOrder(t *testing.T) {
 	ask := func(m *Model) error {
 		_, err := m.Embed(t.Context(), EmbedRequest{Texts: []string{"w1"}})

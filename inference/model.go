@@ -251,7 +251,7 @@ func (m *Model) Embed(ctx context.Context, r EmbedRequest) (*Embeddings, error) 
 		return nil, &UnknownPromptError{Prompt: r.Prompt, Known: sortedKeys(c.info.Prompts)}
 	}
 	out := &Embeddings{Dim: c.head.width}
-	j := &job{ctx: ctx, queue: c.queue, lane: r.Lane, rows: make([]row, len(r.Texts)), width: c.head.width}
+	j := &job{ctx: ctx, queue: c.queue, lane: r.Lane, rows: make([]row, 0, len(r.Texts)), width: c.head.width}
 	began := time.Now()
 	limit := c.cutLimit(r.Truncation)
 	o := tokenize.Options{MaxTokens: limit, Side: r.Truncation.Side}
@@ -292,53 +292,28 @@ func (m *Model) Embed(ctx context.Context, r EmbedRequest) (*Embeddings, error) 
 			normalize(out.Row(i))
 		}
 	}
-	return out, j.failure()
+	if failed := j.failure(); failed != nil {
+		return out, failed
+	}
+	return out, nil
 }
 
-// Rerank computes one logit per document. Errors as Embed's.
+// Rerank computes one logit per document. Errors as Embed's. Documents without time are no error.
 func (m *Model) Rerank(ctx context.Context, r RerankRequest) (*Scores, error) {
 	c := m.core
 	if c.info.Kind != KindReranker {
 		return nil, &KindError{Model: c.info.ID, Kind: c.info.Kind, Wanted: KindReranker}
 	}
 	out := &Scores{}
-	j := &job{ctx: ctx, queue: c.queue, lane: r.Lane, rows: make([]row, len(r.Documents)), width: 1}
-	began := time.Now()
-	limit := c.cutLimit(r.Truncation)
-	o := tokenize.Options{MaxTokens: limit, Side: r.Truncation.Side}
-	if r.Truncation.Refuse {
-		o.MaxTokens = 0
+	if r.Measure {
+		out.Documents = make([]DocumentUse, len(r.Documents))
 	}
-	err := c.onCPU(ctx, func() error {
-		// Of the query all tokens count: which of two long texts is the longer decides who keeps the odd token.
-		query := c.tokenizer.AppendIDs(nil, r.Query)
-		keep := c.tokenizer.SecondLimit(len(query), o) // tokens of a document that can matter: reading stops there
-		if r.MaxTokensPerDoc > 0 && r.Truncation.Side != tokenize.Left {
-			keep = min(keep, r.MaxTokensPerDoc)
-		}
-		for i, text := range r.Documents {
-			if err := ctx.Err(); err != nil {
-				return context.Cause(ctx)
-			}
-			doc, more := c.tokenizer.AppendIDsLimit(nil, text, keep)
-			if n := r.MaxTokensPerDoc; n > 0 && len(doc) > n {
-				more = true
-				if r.Truncation.Side == tokenize.Left {
-					doc = doc[len(doc)-n:]
-				} else {
-					doc = doc[:n]
-				}
-			}
-			enc, err := c.tokenizer.Pair(nil, query, doc, o)
-			if err != nil {
-				return err
-			}
-			if r.Truncation.Refuse && len(enc.IDs) > limit {
-				return &TooLongError{Item: i, Tokens: len(enc.IDs), Limit: limit}
-			}
-			j.add(i, enc, more, &out.Usage)
-		}
-		return nil
+	j := &job{ctx: ctx, queue: c.queue, lane: r.Lane, rows: make([]row, 0, len(r.Documents)), width: 1, deadline: r.Deadline}
+	var rowsOf []int // with Windows: the first row of each document, and behind the last the number of rows
+	began := time.Now()
+	err := c.onCPU(ctx, func() (err error) {
+		rowsOf, err = c.pairs(ctx, r, j, out)
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -347,8 +322,152 @@ func (m *Model) Rerank(ctx context.Context, r RerankRequest) (*Scores, error) {
 	if err := c.run(j, &out.Timing); err != nil {
 		return nil, err
 	}
+	failed := j.failure()
 	out.Logits = j.values
-	return out, j.failure()
+	if rowsOf != nil {
+		out.Logits = bestWindows(j, rowsOf, out.Documents)
+		if failed != nil { // the failure names a row; its document is what the caller knows
+			failed.Item = documentOf(rowsOf, failed.Item)
+		}
+		for i := range r.Documents {
+			if !slices.ContainsFunc(j.errs[rowsOf[i]:rowsOf[i+1]], func(err error) bool { return err != errUnscored }) {
+				out.Unscored = append(out.Unscored, i)
+			}
+		}
+	} else {
+		for i, err := range j.errs {
+			if err == errUnscored {
+				out.Unscored = append(out.Unscored, i)
+			}
+		}
+	}
+	if failed != nil {
+		return out, failed
+	}
+	return out, nil
+}
+
+// pairs tokenises the query once and each document once, and adds their rows to the job. With r.Windows it returns the first row of each
+// document, with the number of rows behind.
+func (c *core) pairs(ctx context.Context, r RerankRequest, j *job, out *Scores) (rowsOf []int, err error) {
+	limit := c.cutLimit(r.Truncation)
+	o := tokenize.Options{MaxTokens: limit, Side: r.Truncation.Side}
+	if r.Truncation.Refuse {
+		o.MaxTokens = 0
+	}
+	// Of the query all tokens count: which of two long texts is the longer decides who keeps the odd token.
+	query := c.tokenizer.AppendIDs(nil, r.Query)
+	room := limit - c.tokenizer.SpecialCount(true) - len(query) // for a document beside the whole query
+	windows := r.Windows && room >= minWindow
+	keep := c.tokenizer.SecondLimit(len(query), o) // tokens of a document that can matter: reading stops there
+	perDoc := r.MaxTokensPerDoc
+	switch {
+	case r.Measure || windows:
+		keep = math.MaxInt
+	case perDoc > 0 && r.Truncation.Side != tokenize.Left:
+		keep = min(keep, perDoc)
+	}
+	for i, text := range r.Documents {
+		if err := ctx.Err(); err != nil {
+			return nil, context.Cause(ctx)
+		}
+		doc, more := c.tokenizer.AppendIDsLimit(nil, text, keep)
+		if out.Documents != nil {
+			out.Documents[i].Tokens = len(doc)
+		}
+		if windows {
+			rowsOf = append(rowsOf, len(j.rows))
+			if len(doc) > room {
+				cut, err := c.addWindows(j, i, query, doc, room, o, &out.Usage)
+				if err != nil {
+					return nil, err
+				}
+				if out.Documents != nil {
+					out.Documents[i].Cut, out.Documents[i].Windows = cut, len(j.rows)-rowsOf[i]
+				}
+				continue
+			}
+		}
+		whole := len(doc)
+		if !windows && perDoc > 0 && whole > perDoc {
+			more = true
+			if r.Truncation.Side == tokenize.Left {
+				doc = doc[whole-perDoc:]
+			} else {
+				doc = doc[:perDoc]
+			}
+		}
+		enc, err := c.tokenizer.Pair(nil, query, doc, o)
+		if err != nil {
+			return nil, err
+		}
+		if r.Truncation.Refuse && len(enc.IDs) > limit {
+			return nil, &TooLongError{Item: i, Tokens: len(enc.IDs), Limit: limit}
+		}
+		j.add(i, enc, more, &out.Usage)
+		if out.Documents != nil {
+			out.Documents[i].Cut = whole - len(doc) + enc.CutSecond
+		}
+	}
+	if windows {
+		rowsOf = append(rowsOf, len(j.rows))
+	}
+	return rowsOf, nil
+}
+
+const (
+	// minWindow is the least room that windows make sense in: beside a query that fills the model, a document is cut instead.
+	minWindow = 32
+	// windowOverlap is the part of a window that the next one repeats, so that a passage at a border is whole in one of them.
+	windowOverlap = 4
+)
+
+// addWindows adds the rows of a document that is longer than room. The last window ends with the document. It returns how many tokens no
+// window holds.
+func (c *core) addWindows(j *job, i int, query, doc []int32, room int, o tokenize.Options, u *Usage) (cut int, err error) {
+	stride := room - room/windowOverlap
+	end := 0
+	for n, at := 0, 0; n < MaxWindows && end < len(doc); n, at = n+1, at+stride {
+		if at+room > len(doc) {
+			at = len(doc) - room
+		}
+		end = at + room
+		enc, err := c.tokenizer.Pair(nil, query, doc[at:end], o)
+		if err != nil {
+			return 0, err
+		}
+		j.add(i, enc, false, u)
+	}
+	if cut = len(doc) - end; cut > 0 {
+		u.Cut = append(u.Cut, i)
+	}
+	return cut, nil
+}
+
+// bestWindows is each document's best logit: NaN where no window has one.
+func bestWindows(j *job, rowsOf []int, use []DocumentUse) []float32 {
+	logits := make([]float32, len(rowsOf)-1)
+	for i := range logits {
+		logits[i] = float32(math.NaN())
+		for k, v := range j.values[rowsOf[i]:rowsOf[i+1]] {
+			if j.errs[rowsOf[i]+k] == nil && (math.IsNaN(float64(logits[i])) || v > logits[i]) {
+				logits[i] = v
+				if use != nil {
+					use[i].Window = k
+				}
+			}
+		}
+	}
+	return logits
+}
+
+// documentOf is the document that a row belongs to.
+func documentOf(rowsOf []int, row int) int {
+	i, found := slices.BinarySearch(rowsOf, row)
+	if !found {
+		i--
+	}
+	return i
 }
 
 // onCPU runs the tokenising part of a request while no more of them run than there are CPUs.
@@ -360,8 +479,9 @@ func (c *core) onCPU(ctx context.Context, f func() error) error {
 	return f()
 }
 
+// add appends a row of item i.
 func (j *job) add(i int, enc tokenize.Encoding, more bool, u *Usage) {
-	j.rows[i] = row{ids: enc.IDs, typeOneAt: enc.TypeOneAt, pos: i}
+	j.rows = append(j.rows, row{ids: enc.IDs, typeOneAt: enc.TypeOneAt, pos: len(j.rows)})
 	u.Tokens += len(enc.IDs)
 	if more || enc.Cut() > 0 {
 		u.Cut = append(u.Cut, i)
@@ -384,8 +504,9 @@ func (c *core) run(j *job, t *Timing) error {
 	return nil
 }
 
-// failure makes the job's row errors into one. Failed rows are NaN in the values. nil when there are none.
-func (j *job) failure() error {
+// failure makes the job's row errors into one. Failed rows are NaN in the values, and so are those without time, which are no failures.
+// nil when there are none.
+func (j *job) failure() *RowError {
 	var first *RowError
 	for i, err := range j.errs {
 		if err == nil {
@@ -394,13 +515,13 @@ func (j *job) failure() error {
 		for k := range j.width {
 			j.values[i*j.width+k] = float32(math.NaN())
 		}
+		if err == errUnscored {
+			continue
+		}
 		if first == nil {
 			first = &RowError{Item: i, Err: err}
 		}
 		first.Failed++
-	}
-	if first == nil {
-		return nil
 	}
 	return first
 }

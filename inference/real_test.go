@@ -219,7 +219,7 @@ func checkIndependence(t *testing.T, precision Precision, emb, rr *Model, o *obs
 	)
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	texts := append(passages(r, 20, 30), passages(r, 6, 150)...)
+	texts := append(passages(r, 16, 30), passages(r, 5, 130)...)
 	vectors := make([][]float32, len(texts))
 	logits := make([]float32, len(texts))
 	for i, text := range texts {
@@ -242,7 +242,7 @@ func checkIndependence(t *testing.T, precision Precision, emb, rr *Model, o *obs
 		r := rand.New(rand.NewPCG(seed, uint64(c+1)))
 		g.Go(func() {
 			for k := range 2 {
-				pick := make([]int, 1+r.IntN(8))
+				pick := make([]int, 1+r.IntN(6))
 				some := make([]string, len(pick))
 				for i := range pick {
 					pick[i] = r.IntN(len(texts))

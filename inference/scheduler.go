@@ -44,6 +44,9 @@ const (
 // errNotStarted is returned for requests that come before Start has made the workers.
 var errNotStarted = errors.New("the inference engine has not started")
 
+// errUnscored is the error of rows that a job's deadline left no time for.
+var errUnscored = errors.New("there was no time for this row before the deadline")
+
 // shape bounds the batches of one queue (one model).
 type shape struct {
 	pad     int // padded lengths are multiples of it
@@ -80,7 +83,10 @@ type job struct {
 	// Results, written by workers at disjoint positions, by the rows' pos.
 	values []float32 // len(rows) × width
 	width  int
-	errs   []error // len(rows); nil where the row is well, ErrClosed where shutdown cut it short
+	errs   []error // len(rows); nil where the row is well, ErrClosed where shutdown cut it short, errUnscored where there was no time
+
+	taken    []bool    // with a deadline: which rows left the queue
+	deadline time.Time // rows that cannot be done by then are not run; zero: none
 
 	// Guarded by the scheduler's mutex.
 	waiting   int // rows still in the queue
@@ -103,6 +109,8 @@ type batch struct {
 	own    int // the rows' padded lengths, had each run alone
 	wait   time.Duration
 	began  time.Time
+
+	deadline time.Time // the earliest of its rows' jobs; zero: none
 }
 
 // queue is what the scheduler knows of one model.
@@ -233,6 +241,9 @@ func (s *scheduler) submit(j *job) error {
 	j.submitted = time.Now()
 	j.waiting = len(j.rows)
 	j.errs = make([]error, len(j.rows))
+	if !j.deadline.IsZero() {
+		j.taken = make([]bool, len(j.rows))
+	}
 	if len(j.rows) == 0 {
 		close(j.done)
 		return nil
@@ -275,6 +286,24 @@ func (s *scheduler) retryAfter(tokens int) time.Duration {
 // drop gives a job up: its waiting rows will not run. Rows already with a worker end there, unheard. Called with the mutex held.
 func (s *scheduler) drop(j *job) {
 	j.abandoned = true
+	s.unqueue(j)
+}
+
+// expire ends what waits of a job whose time is up; its rows with a worker are still waited for. Called with the mutex held.
+func (s *scheduler) expire(j *job) {
+	for i := range j.errs {
+		if !j.taken[i] && j.errs[i] == nil {
+			j.errs[i] = errUnscored
+		}
+	}
+	if j.waiting > 0 {
+		s.unqueue(j)
+		j.closeIfDone()
+	}
+}
+
+// unqueue takes the waiting rows of a job out of the lists. Called with the mutex held.
+func (s *scheduler) unqueue(j *job) {
 	if j.waiting == 0 {
 		return
 	}
@@ -395,9 +424,19 @@ func (s *scheduler) take(b *batch, q *queue, cols, limit int) {
 		if len(b.rows) > 0 && (padded > limit || (padded-b.own-cols)*paddingShare > padded) {
 			break
 		}
+		if late := q.late(b, j, padded); late && len(b.rows) > 0 {
+			break // alone, or with fewer, it may be in time
+		} else if late {
+			s.expire(j) // a shorter row of it might just fit; the rows come in the order of what matters, so the rest is not tried
+			return
+		}
 		f.pop()
 		j.waiting--
 		j.running++
+		if j.taken != nil {
+			j.taken[r.pos] = true
+			b.deadline = earlier(b.deadline, j.deadline)
+		}
 		j.queued = b.began.Sub(j.submitted)
 		s.rows[b.lane]--
 		s.waiting -= len(r.ids)
@@ -411,6 +450,27 @@ func (s *scheduler) take(b *batch, q *queue, cols, limit int) {
 	if f.empty() {
 		delete(q.lists[b.lane], cols)
 	}
+}
+
+// late says whether a batch of so many padded tokens would end, at the measured rate, after the deadline of the job or of the batch so far.
+func (q *queue) late(b *batch, j *job, padded int) bool {
+	deadline := earlier(b.deadline, j.deadline)
+	if deadline.IsZero() {
+		return false
+	}
+	var takes time.Duration
+	if q.rate > 0 {
+		takes = time.Duration(float64(padded) / q.rate * float64(time.Second))
+	}
+	return b.began.Add(takes).After(deadline)
+}
+
+// earlier is the earlier of two times, of which zero is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // batchTokens is the padded size a batch may have: the setting, or what one worker runs in a slice, but no more than a fair share
@@ -479,12 +539,28 @@ func (j *job) closeIfDone() {
 	}
 }
 
-// wait blocks until the job is done or its context ends; then the job is given up and the context's error returned.
+// wait blocks until the job is done or its context ends; then the job is given up and the context's error returned. At its deadline the
+// job's waiting rows are given up, and those with a worker waited for.
 func (s *scheduler) wait(j *job) error {
-	select {
-	case <-j.done:
-		return nil
-	case <-j.ctx.Done():
+	var expired <-chan time.Time
+	if !j.deadline.IsZero() {
+		t := time.NewTimer(time.Until(j.deadline))
+		defer t.Stop()
+		expired = t.C
+	}
+	for waiting := true; waiting; {
+		select {
+		case <-j.done:
+			return nil
+		case <-expired:
+			expired = nil
+			s.mu.Lock()
+			s.expire(j)
+			s.leaveIfDone()
+			s.mu.Unlock()
+		case <-j.ctx.Done():
+			waiting = false
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

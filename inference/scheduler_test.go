@@ -547,8 +547,8 @@ func TestARememberedRateThatCannotBeIsForgotten(t *testing.T) {
 	inf := 1e308
 	for _, rate := range []float64{-5, 0, inf * 10, inf*10 - inf*10} {
 		n := s.addQueue(anyRows, rate)
-		if got := s.sliceTokens(n); got != minBatchTokens {
-			t.Errorf("rate %v gives batches of %d tokens, want %d", rate, got, minBatchTokens)
+		if got := s.queues[n].rate; got != 0 || s.sliceTokens(n) != minBatchTokens {
+			t.Errorf("rate %v is kept as %v and gives batches of %d tokens, want 0 and %d", rate, got, s.sliceTokens(n), minBatchTokens)
 		}
 	}
 }

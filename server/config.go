@@ -13,6 +13,8 @@ const (
 	DefaultMaxItems     = 2048    // embedding inputs per request: the limit OpenAI's clients batch to
 	DefaultMaxDocuments = 1000    // documents, texts or chunks per request: the limit of Cohere's rerank API
 
+	DefaultBudget = 100 * time.Millisecond // of a gate's answer: what a chat turn can spare unnoticed
+
 	DefaultHeaderTimeout = 10 * time.Second // from the first byte to the end of the headers
 	DefaultBodyTimeout   = 60 * time.Second // for the whole body: 8 MiB at about 1 Mbit/s
 	DefaultWriteTimeout  = 60 * time.Second // for the whole answer, counted from when it is ready, so a long queue costs nothing of it
@@ -32,6 +34,9 @@ type Config struct {
 	MaxDocuments int   // documents, texts or chunks of one request
 	MaxTokens    int   // of one sequence; 0: the model's own limit, which also bounds a larger value
 	Truncate     bool  // whether a longer text is cut when the request does not say; false refuses it
+
+	Budget           time.Duration // of a gate's answer when the request names none
+	RefuseOnOverload bool          // gates answer a full queue with 429 instead of the safe side
 
 	Keys []Key // empty: no key is asked for
 
@@ -63,6 +68,7 @@ func DefaultConfig() Config {
 		MaxItems:      DefaultMaxItems,
 		MaxDocuments:  DefaultMaxDocuments,
 		Truncate:      true,
+		Budget:        DefaultBudget,
 		HeaderTimeout: DefaultHeaderTimeout,
 		BodyTimeout:   DefaultBodyTimeout,
 		WriteTimeout:  DefaultWriteTimeout,
@@ -98,7 +104,7 @@ func (c Config) Validate() error {
 		name  string
 		value time.Duration
 	}{
-		{"HeaderTimeout", c.HeaderTimeout}, {"BodyTimeout", c.BodyTimeout}, {"WriteTimeout", c.WriteTimeout},
+		{"Budget", c.Budget}, {"HeaderTimeout", c.HeaderTimeout}, {"BodyTimeout", c.BodyTimeout}, {"WriteTimeout", c.WriteTimeout},
 		{"IdleTimeout", c.IdleTimeout}, {"RetryAfter", c.RetryAfter},
 	} {
 		if d.value <= 0 {

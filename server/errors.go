@@ -30,6 +30,7 @@ const (
 	kindTooMany                  // more items than the limit
 	kindKey                      // no key, or a wrong one
 	kindModel                    // no model of that name, or of that kind, is loaded
+	kindPolicy                   // no policy of that name is loaded
 	kindRoute                    // no such path
 	kindMethod                   // the path has no such method
 	kindOverloaded               // the queue is full
@@ -60,6 +61,7 @@ var kinds = [...]struct {
 	kindTooMany:      {413, 0, "invalid_request_error", "too_many_items", "Validation"},
 	kindKey:          {401, 0, "authentication_error", "invalid_api_key", "Unauthorized"},
 	kindModel:        {404, 0, "invalid_request_error", "model_not_found", "Validation"},
+	kindPolicy:       {404, 0, "invalid_request_error", "policy_not_found", "Validation"},
 	kindRoute:        {404, 0, "invalid_request_error", "unknown_route", "Validation"},
 	kindMethod:       {405, 0, "invalid_request_error", "method_not_allowed", "Validation"},
 	kindOverloaded:   {429, 0, "rate_limit_error", "queue_full", "Overloaded"},

@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"ragate/gates"
+	"ragate/gates/quality"
 	"ragate/inference"
 )
 
@@ -34,6 +36,10 @@ type metrics struct {
 	batchFailed   *prometheus.CounterVec
 	queueWait     *prometheus.HistogramVec
 	inferenceTime *prometheus.HistogramVec
+
+	gateQueries *prometheus.CounterVec
+	gateTurns   *prometheus.CounterVec
+	gateOutcome *prometheus.CounterVec
 
 	modelInfo   *prometheus.GaugeVec
 	modelTokens *prometheus.GaugeVec
@@ -74,6 +80,11 @@ func newMetrics(version string, life *lifecycle) *metrics {
 		queueWait:     histogram("queue_wait_seconds", "Wait of a batch's oldest row.", secondsBuckets, "model", "lane"),
 		inferenceTime: histogram("inference_seconds", "One run of the model.", secondsBuckets, "model"),
 
+		gateQueries: counter("gate_queries_total", "Turns that the query gate decided on.", "stage", "bypassed", "policy"),
+		gateTurns: counter("gate_chunk_turns_total", "Turns that the chunk gate decided on: fallback says that too few chunks passed, insufficient that the context does not suffice.",
+			"policy", "query_type", "fallback", "insufficient"),
+		gateOutcome: counter("gate_chunks_total", "Chunks by what became of them.", "policy", "query_type", "outcome"),
+
 		modelInfo: gauge("model_info", "1 for each loaded model, with what runs it.",
 			"model", "kind", "revision", "sha256", "provider", "precision", "dtype"),
 		modelTokens: gauge("model_max_tokens", "Tokens of the longest sequence.", "model"),
@@ -83,7 +94,7 @@ func newMetrics(version string, life *lifecycle) *metrics {
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		build, m.requests, m.duration, m.inFlight, m.refused, m.items, m.tokens, m.cut, m.batchRows, m.batchTokens, m.batchPadding,
-		m.batchFailed, m.queueWait, m.inferenceTime, m.modelInfo, m.modelTokens, newGauges(life),
+		m.batchFailed, m.queueWait, m.inferenceTime, m.gateQueries, m.gateTurns, m.gateOutcome, m.modelInfo, m.modelTokens, newGauges(life),
 	)
 	m.handler = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 	return m
@@ -107,6 +118,17 @@ func (m *metrics) requestDone(x *exchange, status int, took time.Duration) {
 		m.items.WithLabelValues(x.model).Add(float64(x.items))
 		m.tokens.WithLabelValues(x.model).Add(float64(x.usage.Tokens))
 		m.cut.WithLabelValues(x.model).Add(float64(len(x.usage.Cut)))
+	}
+}
+
+// gateChunks counts a decision of the chunk gate.
+func (m *metrics) gateChunks(d gates.ChunkDecision) {
+	kind := string(d.Stats.QueryType)
+	m.gateTurns.WithLabelValues(d.Policy.Name, kind, strconv.FormatBool(d.Stats.FallbackTriggered), strconv.FormatBool(d.InsufficientContext)).Inc()
+	for _, list := range [][]quality.Result{d.Chunks, d.Dropped} {
+		for _, r := range list {
+			m.gateOutcome.WithLabelValues(d.Policy.Name, kind, string(r.Outcome)).Inc()
+		}
 	}
 }
 

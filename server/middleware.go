@@ -32,6 +32,7 @@ type exchange struct {
 	bytesIn int64 // of the body, as read
 
 	models []loaded // of the phase the request came in; set for work
+	gates  Gates
 	item   func(i int) string
 
 	// What a handler that worked leaves for the log.
@@ -39,6 +40,7 @@ type exchange struct {
 	items  int
 	usage  inference.Usage
 	timing inference.Timing
+	log    []slog.Attr // of this route's own
 
 	refusal *refusal
 	broken  bool // the refusal came when part of the answer was sent
@@ -101,12 +103,12 @@ func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {
 // working admits a request as work: it is refused unless the server is ready, and waited for when it shuts down.
 func (s *Server) working(h handler) handler {
 	return func(x *exchange) error {
-		models, phase, reason := s.life.begin()
+		models, g, phase, reason := s.life.begin()
 		if phase != phaseReady {
 			return s.refusePhase(phase, reason)
 		}
 		defer s.life.end()
-		x.models = models
+		x.models, x.gates = models, g
 		return h(x)
 	}
 }
@@ -194,8 +196,8 @@ func (x *exchange) finish() {
 	}
 	x.s.metrics.requestDone(x, status, took)
 	switch {
-	case x.refusal == nil && open[x.route]:
-		level = slog.LevelDebug // probes and scrapes come every few seconds
+	case open[x.route] && (x.refusal == nil || x.refusal.retryAfter > 0):
+		level = slog.LevelDebug // probes and scrapes come every few seconds, also while the server starts
 	case status >= 500 && (x.refusal == nil || x.refusal.retryAfter == 0):
 		level = slog.LevelError
 	case status >= 500 || status == http.StatusTooManyRequests:
@@ -231,6 +233,7 @@ func (x *exchange) finish() {
 			slog.Float64("inference_ms", milliseconds(x.timing.Inference)),
 		)
 	}
+	attrs = append(attrs, x.log...)
 	if x.refusal != nil {
 		attrs = append(attrs, slog.String("refused", kinds[x.refusal.kind].code), slog.String("error", x.refusal.message))
 		if x.refusal.cause != nil && level == slog.LevelError {

@@ -26,6 +26,7 @@ type Model interface {
 type Engine struct {
 	Models []Model                // listed in this order; the first of each kind serves requests that name none
 	Stats  func() inference.Stats // for the metrics; nil: no queue gauges
+	Gates  Gates                  // may be empty: then every policy is unknown
 }
 
 // Server answers HTTP. It is safe for concurrent use. Make one with [New].
@@ -107,7 +108,7 @@ func (s *Server) SetReady(e Engine) {
 		models[i] = loaded{m, m.Info()}
 	}
 	s.metrics.publish(models, s.cfg.MaxTokens)
-	s.life.setReady(models, e.Stats)
+	s.life.setReady(models, e.Stats, e.Gates)
 }
 
 // Drain refuses new work with 503 and makes /ready fail; work in flight goes on. There is no way back.
@@ -132,6 +133,7 @@ type lifecycle struct {
 	reason string // of phaseStarting
 	models []loaded
 	stats  func() inference.Stats
+	gates  Gates
 	work   int
 	idle   chan struct{} // closed when draining and no work is left
 }
@@ -142,13 +144,13 @@ func (l *lifecycle) setStarting(reason string) {
 	l.reason = reason
 }
 
-func (l *lifecycle) setReady(models []loaded, stats func() inference.Stats) {
+func (l *lifecycle) setReady(models []loaded, stats func() inference.Stats, g Gates) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.phase == phaseDraining {
 		return
 	}
-	l.phase, l.models, l.stats = phaseReady, models, stats
+	l.phase, l.models, l.stats, l.gates = phaseReady, models, stats, g
 }
 
 func (l *lifecycle) drain() {
@@ -164,13 +166,13 @@ func (l *lifecycle) drain() {
 }
 
 // begin admits a piece of work and returns the models it may use; unless the phase is ready it does not, and end must not be called.
-func (l *lifecycle) begin() ([]loaded, phase, string) {
+func (l *lifecycle) begin() ([]loaded, Gates, phase, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.phase == phaseReady {
 		l.work++
 	}
-	return l.models, l.phase, l.reason
+	return l.models, l.gates, l.phase, l.reason
 }
 
 func (l *lifecycle) end() {
@@ -229,6 +231,9 @@ func (s *Server) routes() *echo.Echo {
 	post("/rerank", s.teiRerank)
 	post("/similarity", s.teiSimilarity)
 	post("/tokenize", s.teiTokenize)
+	post("/v1/gate/query", s.gateQuery)
+	post("/v1/gate/chunks", s.gateChunks)
+	post("/v1/gate/references/reload", s.reloadReferences)
 	s.patterns = map[string]bool{}
 	for _, r := range e.Routes() {
 		s.patterns[r.Path] = true

@@ -14,7 +14,7 @@ one text per run. The file that comes out holds, little-endian:
 
 For the committed fixture:
     gate_vectors.py --embedder FOLDER --store int8 --out gates/semantic/testdata/vectors.bin \\
-        gates/semantic/references.yaml gates/semantic/testdata/eval.jsonl
+        gates/semantic/references.yaml gates/semantic/testdata/*.jsonl
 
 Needs what requirements.txt lists, PyYAML for `.yaml`, and Python 3.9 or later.
 """

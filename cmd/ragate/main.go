@@ -94,6 +94,7 @@ func run(args []string, io streams) (code int) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal is not caught, unless the command does: it ends the program at once
 	k.BindTo(ctx, (*context.Context)(nil))
 	if err := k.Run(io); err != nil {
 		// One line, whatever the error's own shape.

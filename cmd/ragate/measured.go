@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"sync"
 
 	"ragate/inference"
@@ -46,15 +45,5 @@ func (m *measurements) Remember(key string, v inference.Measured) {
 	if err != nil {
 		return
 	}
-	f, err := os.CreateTemp(filepath.Dir(m.path), ".measured-*")
-	if err != nil {
-		return
-	}
-	_, err = f.Write(append(b, '\n'))
-	if e := f.Close(); err == nil && e == nil {
-		err = os.Rename(f.Name(), m.path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
+	replaceFile(m.path, append(b, '\n'))
 }

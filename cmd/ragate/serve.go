@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -22,6 +23,9 @@ const engineGrace = 5 * time.Second
 type serveCmd struct {
 	storeFlags
 	modelFlags
+	gateFlags
+	BudgetMS      int           `name:"budget-ms" env:"RAGATE_BUDGET_MS" default:"100" placeholder:"N" help:"Milliseconds of a gate's answer when the request names none. ('${default}')"`
+	GateOverload  string        `name:"gate-on-overload" env:"RAGATE_GATE_ON_OVERLOAD" default:"safe" enum:"safe,refuse" help:"What a gate does when the queue is full: answer on the safe side, or refuse with 429. ('${default}')"`
 	Listen        string        `env:"RAGATE_LISTEN" default:"127.0.0.1:8080" placeholder:"ADDR" help:"Address to listen on. ('${default}')"`
 	APIKey        string        `name:"api-key" env:"RAGATE_API_KEY" placeholder:"KEYS" help:"Comma separated keys, each name:key or key. Needed to listen on anything but loopback."`
 	MaxBodyBytes  int64         `env:"RAGATE_MAX_BODY_BYTES" default:"${maxBodyBytes}" placeholder:"N" help:"Bytes of one request. ('${default}')"`
@@ -72,8 +76,15 @@ func (c serveCmd) Run(ctx context.Context, io streams) error {
 		}
 		return err
 	}
+	srv.SetStarting("embedding the reference queries")
+	keeper, err := openGates(ctx, c.gateFlags, filepath.Join(store.Dir, "references"), d, log)
+	if err != nil {
+		srv.Shutdown(expired())
+		<-served
+		return errors.Join(err, d.close(expired()))
+	}
 	loaded := []*inference.Model{d.embedder, d.reranker}
-	engine := server.Engine{Stats: d.engine.Stats}
+	engine := server.Engine{Stats: d.engine.Stats, Gates: keeper.gates}
 	for _, m := range loaded {
 		engine.Models = append(engine.Models, m)
 		logModel(log, m.Info())
@@ -81,11 +92,23 @@ func (c serveCmd) Run(ctx context.Context, io streams) error {
 	srv.SetReady(engine)
 	log.Info("ready", "url", "http://"+ln.Addr().String(), "start_ms", time.Since(began).Milliseconds(), "resident_mb", residentMB())
 
-	select {
-	case <-ctx.Done():
-	case err := <-served:
-		d.close(expired())
-		return err
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	for running := true; running; {
+		select {
+		case <-ctx.Done():
+			running = false
+		case err := <-served:
+			d.close(expired())
+			return err
+		case <-hangup:
+			if set, err := keeper.gates.Reload(ctx); err != nil {
+				log.Error("the references were not reloaded, the old ones stay in use", "error", err.Error())
+			} else {
+				log.Info("references reloaded", "version", set.Version, "references", set.References, "categories", set.Categories)
+			}
+		}
 	}
 	log.Info("stopping: requests in flight finish, new ones are refused", "grace", c.ShutdownGrace.String())
 	return c.shutdown(log, srv, d, served)
@@ -143,6 +166,10 @@ func (c serveCmd) serverConfig() (server.Config, error) {
 	cfg.Version = version
 	cfg.MaxBodyBytes, cfg.MaxItems, cfg.MaxDocuments = c.MaxBodyBytes, c.MaxItems, c.MaxDocuments
 	cfg.MaxTokens, cfg.Truncate = c.MaxTokens, c.Truncate
+	cfg.Budget, cfg.RefuseOnOverload = time.Duration(c.BudgetMS)*time.Millisecond, c.GateOverload == "refuse"
+	if c.BudgetMS < 1 {
+		return cfg, fmt.Errorf("--budget-ms (RAGATE_BUDGET_MS) is %d: it must be at least 1", c.BudgetMS)
+	}
 	keys, err := server.ParseKeys(c.APIKey)
 	if err != nil {
 		return cfg, fmt.Errorf("--api-key (RAGATE_API_KEY): %w", err)

@@ -293,7 +293,7 @@ func TestRefusals(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Reason != TooFewSamples || refused.NeededHeldOut != 1497 || refused.NeededTotal != 2994 || refused.HeldOut != 500 {
 		t.Fatalf("too few: %+v", err)
 	}
-	want := "cannot promise false_bypass at most 0.2 % with 95 % confidence from 500 held-out knowledge turns: even with no failure among them the bound is 0.597 %. At least 1497 held-out, 2994 in all, are needed; or ask for less"
+	want := "cannot promise false bypass at most 0.2 % with 95 % confidence from 500 held-out knowledge turns: even with no failure among them the bound is 0.597 %. At least 1497 held-out, 2994 in all, are needed; or ask for less"
 	if err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}

@@ -6,8 +6,9 @@
 // reworded turns.
 //
 // What it promises: pure functions of their arguments. The same records, options and seed give the same result; inputs are never
-// changed; nothing is read but the arguments. Every rate comes with its counts and an exact interval: Clopper-Pearson where the
-// trials are independent, Korn-Graubard where they come in clusters (the chunks of one turn stand or fall together). A calibrated
+// changed; nothing is read but the arguments. Every rate of a table comes with its counts and an interval: Clopper-Pearson, which is
+// exact, where the trials are independent; Korn-Graubard where they come in clusters (the chunks of one turn stand or fall together),
+// which holds about what it says. A calibrated
 // threshold breaks its promise with a probability of at most 1 − confidence, over random draws of labelled turns like those given;
 // it says nothing about turns of another kind, which is what [LeaveOneDomainOut] is for.
 //

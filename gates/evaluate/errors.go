@@ -1,6 +1,9 @@
 package evaluate
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // InputError says which record cannot be used. Its fields hold the facts; nothing was computed.
 type InputError struct {
@@ -30,7 +33,7 @@ func (p Promise) String() string {
 	if p.Metric == MetricRecall {
 		rel = "at least"
 	}
-	return fmt.Sprintf("%s %s %s with %s confidence", p.Metric, rel, percent(p.Limit), percent(p.Confidence))
+	return fmt.Sprintf("%s %s %s with %s confidence", strings.ReplaceAll(p.Metric, "_", " "), rel, percent(p.Limit), percent(p.Confidence))
 }
 
 // The metrics that a promise can be about.

@@ -217,8 +217,8 @@ func Queries(turns []QueryTurn, o QueryOptions) (*QueryResult, error) {
 	r.Scores = queryHistogram(turns)
 	for _, rate := range o.FalseBypass {
 		r.AtRate = append(r.AtRate, s.at(rate, o.Confidence))
-		r.LeaveOneOut = append(r.LeaveOneOut, leaveOneOut(turns, rate, o.Confidence))
 	}
+	r.LeaveOneOut = leaveOneOut(turns, o.FalseBypass, o.Confidence)
 	return r, nil
 }
 

@@ -41,7 +41,7 @@ func newSweep(turns []QueryTurn) *sweep {
 
 // sweepOf makes a sweep of those of the sorted turns that keep wants.
 func sweepOf(sorted []*QueryTurn, keep func(*QueryTurn) bool) *sweep {
-	s := &sweep{total: map[Label]int{}, scored: map[Label]int{}}
+	s := &sweep{steps: make([]step, 0, len(sorted)), total: map[Label]int{}, scored: map[Label]int{}}
 	var at step
 	for _, t := range sorted {
 		if !keep(t) {
@@ -251,40 +251,45 @@ func LeaveOneDomainOut(turns []QueryTurn, limit, confidence float64) (*LeaveOneO
 	if err := checkTurns(turns); err != nil {
 		return nil, err
 	}
-	l := leaveOneOut(turns, limit, o.Confidence)
-	return &l, nil
+	return &leaveOneOut(turns, o.FalseBypass, o.Confidence)[0], nil
 }
 
-func leaveOneOut(turns []QueryTurn, limit, confidence float64) LeaveOneOut {
+// leaveOneOut makes one table per limit.
+func leaveOneOut(turns []QueryTurn, limits []float64, confidence float64) []LeaveOneOut {
 	sorted := byScore(turns)
 	domains := map[string][]*QueryTurn{}
 	for _, t := range sorted {
 		domains[t.Domain] = append(domains[t.Domain], t)
 	}
-	out := LeaveOneOut{Limit: limit}
-	var all Confusion
+	out := make([]LeaveOneOut, len(limits))
+	all := make([]Confusion, len(limits))
 	for name, members := range domains {
-		s := sweepOf(sorted, func(t *QueryTurn) bool { return t.Domain != name })
-		left := LeftOut{Domain: name}
-		if s.total[Knowledge] > 0 {
-			if i := s.most(allowed(limit, s.total[Knowledge])); i >= 0 {
-				t := s.threshold(i)
-				left.Threshold = &t
+		others := sweepOf(sorted, func(t *QueryTurn) bool { return t.Domain != name })
+		for i, limit := range limits {
+			left := LeftOut{Domain: name}
+			if others.total[Knowledge] > 0 {
+				if at := others.most(allowed(limit, others.total[Knowledge])); at >= 0 {
+					t := others.threshold(at)
+					left.Threshold = &t
+				}
 			}
-		}
-		var c Confusion
-		for _, t := range members {
-			bypassed := t.Bypassed
-			if !math.IsNaN(t.Score) {
-				bypassed = left.Threshold != nil && t.Score >= *left.Threshold
+			var c Confusion
+			for _, t := range members {
+				bypassed := t.Bypassed
+				if !math.IsNaN(t.Score) {
+					bypassed = left.Threshold != nil && t.Score >= *left.Threshold
+				}
+				c.add(t.Label, bypassed)
+				all[i].add(t.Label, bypassed)
 			}
-			c.add(t.Label, bypassed)
-			all.add(t.Label, bypassed)
+			left.QueryRates = c.rates(confidence)
+			out[i].Domains = append(out[i].Domains, left)
 		}
-		left.QueryRates = c.rates(confidence)
-		out.Domains = append(out.Domains, left)
 	}
-	slices.SortFunc(out.Domains, func(a, b LeftOut) int { return cmp.Compare(a.Domain, b.Domain) })
-	out.Overall = all.rates(confidence)
+	for i, limit := range limits {
+		out[i].Limit = limit
+		out[i].Overall = all[i].rates(confidence)
+		slices.SortFunc(out[i].Domains, func(a, b LeftOut) int { return cmp.Compare(a.Domain, b.Domain) })
+	}
 	return out
 }

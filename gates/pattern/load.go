@@ -208,6 +208,7 @@ func (l *loader) decode(f File, into *fileYAML) bool {
 			reason, _, _ = strings.Cut(reason, " into pattern.")
 			l.fail(f.Name, line, "", "%s", reason)
 		}
+		return true // the rest was decoded, and has its own faults to report
 	default:
 		line, reason := splitLine(strings.TrimPrefix(err.Error(), "yaml: "))
 		l.fail(f.Name, line, "", "%s", reason)

@@ -28,6 +28,7 @@
 //	    about: gratitude
 //	    needs_history: false                     true: bypasses only inside a conversation
 //	    not_after_question: false                true: does not bypass when the assistant's last message asked something
+//	    near_miss: false                         knowledge only: true for questions near small talk on purpose, see Fit
 //	    references: {en: [thank you so much], nl: [hartelijk dank]}
 //
 // # Methods

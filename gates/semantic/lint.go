@@ -15,7 +15,13 @@ type LintOptions struct {
 	// Neighbours is how many of the nearest references of a message matter: a reference that is never among them is dead. 0 means
 	// DefaultTopK, what the combined method averages.
 	Neighbours int
+	// Gap is how much nearer another category must be before a reference counts as misplaced. 0 means DefaultGap; negative means none.
+	Gap float64
 }
+
+// DefaultGap is what the similarities of e5-small-v2 move by with a synonym. Categories of one side overlap (a compliment is often also an
+// acknowledgement), which does no harm, so smaller differences would drown the findings that matter.
+const DefaultGap = 0.03
 
 // DefaultDuplicate is a cosine that e5-small-v2 gives to pairs that differ in punctuation or an article, and to no others of the embedded
 // set that a reader would tell apart.
@@ -27,8 +33,8 @@ type Problem string
 const (
 	Duplicate  Problem = "duplicate"   // the same text, or nearly, twice in one category
 	Conflict   Problem = "conflict"    // the same text, or nearly, on both sides
-	WrongSide  Problem = "wrong_side"  // nearest to references of the other kind
-	OtherOwner Problem = "other_owner" // nearer to another category of its kind than to its own
+	WrongSide  Problem = "wrong_side"  // nearer to a reference of the other kind than to any of its own kind
+	OtherOwner Problem = "other_owner" // nearer to another category than to its own
 	Dead       Problem = "dead"        // never among the nearest of any other reference
 )
 
@@ -40,7 +46,7 @@ type Finding struct {
 	Other      string // category of the reference it was compared with, where there is one
 	OtherText  string
 	Similarity float64 // to it
-	Own        float64 // to the nearest of its own category, where that matters
+	Own        float64 // to the nearest of its own category (wrong_side: of its own kind), where that matters
 }
 
 func (f Finding) String() string {
@@ -50,7 +56,11 @@ func (f Finding) String() string {
 	case Dead:
 		return fmt.Sprintf("%s: %q (%s) is among the nearest of no other reference", f.Problem, f.Reference, f.Category)
 	}
-	return fmt.Sprintf("%s: %q (%s) is nearer to %q (%s), cosine %.4f, than to its own category, %.4f", f.Problem, f.Reference, f.Category, f.OtherText, f.Other, f.Similarity, f.Own)
+	own := "category"
+	if f.Problem == WrongSide {
+		own = "kind"
+	}
+	return fmt.Sprintf("%s: %q (%s) is nearer to %q (%s), cosine %.4f, than to its own %s, %.4f", f.Problem, f.Reference, f.Category, f.OtherText, f.Other, f.Similarity, own, f.Own)
 }
 
 // LintReport is what [Lint] found.
@@ -79,6 +89,10 @@ func Lint(x *Index, m Method, o LintOptions) LintReport {
 		o.Neighbours = DefaultTopK
 	}
 	o.Neighbours = min(o.Neighbours, MaxTopK)
+	if o.Gap == 0 {
+		o.Gap = DefaultGap
+	}
+	gap := float32(max(o.Gap, 0))
 	s := x.set
 	var report LintReport
 	used := make([]bool, len(s.References))
@@ -91,7 +105,8 @@ func Lint(x *Index, m Method, o LintOptions) LintReport {
 	for i, r := range s.References {
 		c := s.Categories[r.Category]
 		sims = x.matrix.AppendDots(sims[:0], x.matrix.Row(i))
-		own, other := none, none // nearest of its category, and of any other
+		own, other := none, none     // nearest of its category, and of any other
+		same, opposite := none, none // nearest of its kind, and of the other
 		for j, v := range sims {
 			q := s.References[j]
 			if j == i {
@@ -105,7 +120,14 @@ func Lint(x *Index, m Method, o LintOptions) LintReport {
 				other = candidate{v, j, q.Category}
 			}
 			d := s.Categories[q.Category]
-			if same := plain[i] == plain[j] || float64(v) >= o.Duplicate; same && i < j {
+			if d.Kind == c.Kind {
+				if v > same.value {
+					same = candidate{v, j, q.Category}
+				}
+			} else if v > opposite.value {
+				opposite = candidate{v, j, q.Category}
+			}
+			if i < j && (plain[i] == plain[j] || float64(v) >= o.Duplicate) {
 				problem := Duplicate
 				switch {
 				case d.Kind != c.Kind || d.NeedsHistory != c.NeedsHistory:
@@ -116,15 +138,14 @@ func Lint(x *Index, m Method, o LintOptions) LintReport {
 				report.add(problem, c, r, d, q, float64(v), 0)
 			}
 		}
-		if other.row >= 0 && other.value > own.value {
-			q := s.References[other.row]
-			d := s.Categories[q.Category]
-			problem := OtherOwner
-			if d.Kind != c.Kind {
-				problem = WrongSide
+		misplaced := func(p Problem, rival, own candidate) {
+			if own.row >= 0 && rival.row >= 0 && rival.value > own.value+gap {
+				q := s.References[rival.row]
+				report.add(p, c, r, s.Categories[q.Category], q, float64(rival.value), float64(own.value))
 			}
-			report.add(problem, c, r, d, q, float64(other.value), float64(own.value))
 		}
+		misplaced(WrongSide, opposite, same)
+		misplaced(OtherOwner, other, own)
 		x.markNearest(sims, i, o.Neighbours, used)
 
 		if c.NeedsHistory {

@@ -41,6 +41,8 @@ type Category struct {
 	NeedsHistory bool
 	// NotAfterQuestion: the references count as knowledge when the assistant's last message asked something.
 	NotAfterQuestion bool
+	// NearMiss: knowledge written near small talk on purpose, and of no one domain. [Fit] leaves such references out one by one.
+	NearMiss bool
 }
 
 // Reference is one text of a category.
@@ -146,6 +148,7 @@ type categoryYAML struct {
 	About            text             `yaml:"about"`
 	NeedsHistory     bool             `yaml:"needs_history"`
 	NotAfterQuestion bool             `yaml:"not_after_question"`
+	NearMiss         bool             `yaml:"near_miss"`
 	References       map[string]texts `yaml:"references"`
 }
 
@@ -225,6 +228,7 @@ func (p *parser) decode(data []byte, into *fileYAML) bool {
 			reason, _, _ = strings.Cut(reason, " into semantic.")
 			p.fail(line, "", "%s", reason)
 		}
+		return true // the rest was decoded, and has its own faults to report
 	default:
 		line, reason := splitLine(strings.TrimPrefix(err.Error(), "yaml: "))
 		p.fail(line, "", "%s", reason)
@@ -248,6 +252,9 @@ func (p *parser) categories(list []categoryYAML) {
 		kind := Kind(c.Kind.value)
 		switch kind {
 		case NonRetrieval:
+			if c.NearMiss {
+				p.fail(c.ID.line, where, "near_miss belongs to knowledge categories")
+			}
 		case Knowledge:
 			if c.NeedsHistory || c.NotAfterQuestion {
 				p.fail(c.ID.line, where, "needs_history and not_after_question belong to non_retrieval categories")
@@ -257,7 +264,7 @@ func (p *parser) categories(list []categoryYAML) {
 		}
 		index := len(p.set.Categories)
 		p.set.Categories = append(p.set.Categories, Category{ID: c.ID.value, Kind: kind, About: c.About.value,
-			NeedsHistory: c.NeedsHistory, NotAfterQuestion: c.NotAfterQuestion})
+			NeedsHistory: c.NeedsHistory, NotAfterQuestion: c.NotAfterQuestion, NearMiss: c.NearMiss})
 		n := 0
 		for _, lang := range slices.Sorted(maps.Keys(c.References)) {
 			if lang == "" {

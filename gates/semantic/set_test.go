@@ -97,6 +97,7 @@ func TestParseErrors(t *testing.T) {
 		{"empty reference", "how many days off", "'?!'", []string{`line 17: category hr: reference "?!" holds no words`}},
 		{"no references", "references: {en: [go on please]}", "references: {}", []string{"line 11: category follow_up: no references"}},
 		{"flags on knowledge", "kind: knowledge", "kind: knowledge\n    needs_history: true", []string{"belong to non_retrieval"}},
+		{"flag on non-retrieval", "needs_history: true", "near_miss: true", []string{"line 11: category follow_up: near_miss belongs to knowledge"}},
 		{"unknown field", "needs_history: true", "need_history: true", []string{"line 13: field need_history not found"}},
 		{"wrong type", "[go on please]", "[[go on please]]", []string{"line 14: a list or mapping where a text belongs"}},
 		{"unknown default", "default: contrast", "default: best", []string{`line 4: methods: default is "best"`}},

@@ -44,7 +44,7 @@ var rules = []rule{
 	{folder: "simd", modules: []string{"github.com/viterin"},
 		never: []string{"context", "os", "net", "io"},
 		why:   "arithmetic on slices of floats"},
-	{folder: "gates", own: []string{"simd"}, modules: []string{"golang.org/x/text", "gopkg.in/yaml.v3", "go.yaml.in/yaml"},
+	{folder: "gates", own: []string{"simd"}, modules: []string{"golang.org/x/text", "go.yaml.in/yaml", "gonum.org/v1/plot"},
 		never: []string{"net", "net/http", "os", "io/fs"},
 		why:   "decisions are pure functions of scores and policy"},
 	{folder: "server", own: []string{"inference", "gates"},

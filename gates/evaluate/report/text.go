@@ -1,0 +1,128 @@
+package report
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxCell is how many characters of a text a terminal table shows.
+const maxCell = 72
+
+// WriteText writes the report for a terminal: tables of aligned columns, no colours, no plots. Long tables are cut and say so. Anything
+// in the data that a terminal would obey instead of show is escaped.
+func (r *Report) WriteText(w io.Writer) error {
+	b := bufio.NewWriter(w)
+	if r.Title != "" {
+		fmt.Fprintf(b, "%s\n%s\n", plain(r.Title), strings.Repeat("=", utf8.RuneCountInString(plain(r.Title))))
+	}
+	for _, f := range r.facts() {
+		fmt.Fprintf(b, "%s: %s\n", plain(f.Name), plain(f.Value))
+	}
+	for _, a := range r.Advice {
+		fmt.Fprintf(b, "! %s\n", plain(a.Text))
+	}
+	for _, s := range r.sections() {
+		fmt.Fprintf(b, "\n%s\n%s\n", s.Title, strings.Repeat("-", utf8.RuneCountInString(s.Title)))
+		if s.Note != "" {
+			fmt.Fprintf(b, "%s\n", plain(s.Note))
+		}
+		for _, t := range s.Tables {
+			b.WriteByte('\n')
+			writeTable(b, t)
+		}
+	}
+	return b.Flush()
+}
+
+// facts returns when, how and what, in one list.
+func (r *Report) facts() []Fact {
+	var out []Fact
+	if r.Created != "" {
+		out = append(out, Fact{"Created", r.Created})
+	}
+	if r.Command != "" {
+		out = append(out, Fact{"Command", r.Command})
+	}
+	return append(out, r.Facts...)
+}
+
+// Writes to a bufio.Writer keep their first error for Flush, which reports it.
+func writeTable(b *bufio.Writer, t table) {
+	if t.Title != "" {
+		fmt.Fprintf(b, "%s\n", t.Title)
+	}
+	if t.Note != "" {
+		fmt.Fprintf(b, "%s\n", plain(t.Note))
+	}
+	rows, left := t.Rows, 0
+	if t.Long && len(rows) > longTable {
+		rows, left = rows[:longTable], len(rows)-longTable
+	}
+	lines := [][]string{make([]string, len(t.Columns))}
+	for i, c := range t.Columns {
+		lines[0][i] = c.Name
+	}
+	for _, row := range rows {
+		line := make([]string, len(row))
+		for i, cell := range row {
+			line[i] = shorten(plain(cell))
+		}
+		lines = append(lines, line)
+	}
+	widths := make([]int, len(t.Columns))
+	for _, line := range lines {
+		for i, cell := range line {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, line := range lines {
+		var out strings.Builder
+		for i, cell := range line {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			out.WriteString("  ")
+			if t.Columns[i].Number {
+				out.WriteString(pad + cell)
+			} else {
+				out.WriteString(cell + pad)
+			}
+		}
+		b.WriteString(strings.TrimRight(out.String(), " "))
+		b.WriteByte('\n')
+	}
+	if left > 0 {
+		fmt.Fprintf(b, "  … and %d more, which the JSON and the page have\n", left)
+	}
+}
+
+func shorten(s string) string {
+	if utf8.RuneCountInString(s) <= maxCell {
+		return s
+	}
+	return string([]rune(s)[:maxCell-1]) + "…"
+}
+
+// plain returns s with everything escaped that is not seen but obeyed: control sequences, line breaks, characters that change the
+// writing direction, broken UTF-8. The joiners inside emoji and in scripts that need them stay.
+func plain(s string) string {
+	const nonJoiner, joiner = '\u200c', '\u200d'
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], string(utf8.RuneError)):
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case unicode.IsPrint(r), r == nonJoiner, r == joiner:
+			b.WriteRune(r)
+		case unicode.Is(unicode.Zs, r):
+			b.WriteByte(' ')
+		default:
+			quoted := strconv.QuoteRuneToASCII(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+	}
+	return b.String()
+}

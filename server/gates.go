@@ -1,0 +1,538 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"ragate/gates"
+	"ragate/gates/policy"
+	"ragate/gates/quality"
+	"ragate/inference"
+)
+
+// The two gates: POST /v1/gate/query and /v1/gate/chunks. A gate must never break the RAG behind it: what fails inside is answered with 200
+// on the safe side, and says so. Bad requests are refused as elsewhere, and unknown fields too, since a misspelt setting would have no effect.
+
+// Gates is what decides, by the policies' names. One is called policy.DefaultName.
+type Gates struct {
+	Query  map[string]*gates.QueryGate
+	Chunks map[string]*gates.ChunkGate
+	// Reload reads the reference queries again and swaps them in one step; on an error the old ones stay. nil: there is nothing to reload.
+	Reload func(context.Context) (ReferenceSet, error)
+}
+
+// ReferenceSet describes the reference queries in use.
+type ReferenceSet struct {
+	Version, Fingerprint   string
+	References, Categories int
+}
+
+// chunkMargin is what of a budget is kept for deciding and encoding, and for the last batch being a little later than estimated.
+const chunkMargin = 4 * time.Millisecond
+
+// named finds a policy's gate. "" is the default.
+func named[G any](of map[string]G, name string) (G, error) {
+	if name == "" {
+		name = policy.DefaultName
+	}
+	if g, ok := of[name]; ok {
+		return g, nil
+	}
+	var names []string
+	for n := range of {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	var none G
+	return none, refuse(kindPolicy, "policy", "`policy` %s is not loaded; loaded here: %s", quote(name), quoteAll(names))
+}
+
+// budget is when the answer must be there.
+func (x *exchange) budget(f *fields) time.Duration {
+	if ms := f.count("budget_ms", math.MaxInt32); ms > 0 {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return x.s.cfg.Budget
+}
+
+func (s *Server) gateQuery(x *exchange) error {
+	body, err := x.readBody()
+	if err != nil {
+		return err
+	}
+	f := readOnly(body, "query", "history", "memory_node_id", "return_history", "explain", "budget_ms", "policy")
+	query := f.text("query")
+	history := f.history("history")
+	memory := f.optText("memory_node_id")
+	withHistory := f.flag("return_history", false)
+	f.flag("explain", true)
+	budget := x.budget(f)
+	name := f.optText("policy")
+	if f.bad != nil {
+		return f.bad
+	}
+	g, err := named(x.gates.Query, name)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithDeadline(x.r.Context(), x.begun.Add(budget))
+	defer cancel()
+	d := g.Decide(ctx, gates.QueryRequest{Text: query, History: history})
+	if x.r.Context().Err() != nil {
+		return context.Canceled
+	}
+	if d.Err != nil && s.cfg.RefuseOnOverload && isOverload(d.Err) {
+		return d.Err
+	}
+	if memory != "" {
+		d.Chain = append([]string{"memory: this server keeps no conversations"}, d.Chain...)
+	}
+	x.timing = inference.Timing{Tokenize: d.Times.Model.Tokenize, Queue: d.Times.Model.Queue, Inference: d.Times.Model.Inference}
+	x.log = append(x.log, slog.String("policy", d.Policy.Name), slog.String("stage", string(d.Stage)), slog.Bool("retrieval_bypassed", !d.NeedsRetrieval))
+	if d.Err != nil {
+		x.log = append(x.log, slog.String("stage_error", d.Err.Error()))
+	}
+	s.metrics.gateQueries.WithLabelValues(string(d.Stage), strconv.FormatBool(!d.NeedsRetrieval), d.Policy.Name).Inc()
+	x.send(200, appendQueryDecision(make([]byte, 0, 1024), d, history, withHistory))
+	return nil
+}
+
+// reloadReferences is POST /v1/gate/references/reload. It takes no body.
+func (s *Server) reloadReferences(x *exchange) error {
+	if x.gates.Reload == nil {
+		return refuse(kindRoute, "", "this server has no reference queries to reload")
+	}
+	set, err := x.gates.Reload(x.r.Context())
+	if err != nil {
+		r := refuse(kindField, "", "the references were not reloaded, the old ones stay in use: %s", err)
+		r.cause = err
+		return r
+	}
+	x.log = append(x.log, slog.String("references_version", set.Version), slog.Int("references", set.References))
+	b := appendString(append(make([]byte, 0, 256), `{"version":`...), set.Version)
+	b = appendMember(b, "fingerprint", set.Fingerprint)
+	b = appendInt(append(b, `,"references":`...), set.References)
+	b = appendInt(append(b, `,"categories":`...), set.Categories)
+	x.send(200, append(b, '}'))
+	return nil
+}
+
+func isOverload(err error) bool {
+	var o *inference.OverloadedError
+	return errors.As(err, &o)
+}
+
+func appendQueryDecision(b []byte, d gates.QueryDecision, history []gates.Turn, withHistory bool) []byte {
+	b = append(b, `{"needs_retrieval":`...)
+	b = strconv.AppendBool(b, d.NeedsRetrieval)
+	b = append(b, `,"retrieval_bypassed":`...)
+	b = strconv.AppendBool(b, !d.NeedsRetrieval)
+	b = appendMember(b, "stage", string(d.Stage))
+	b = appendMember(b, "reason", d.Reason)
+	if p := d.Pattern; p != nil {
+		b = append(b, `,"pattern":{"rule":`...)
+		b = appendString(b, p.Rule)
+		b = appendMember(b, "matched", p.Matched)
+		b = append(b, '}')
+	}
+	if v := d.Semantic; v != nil {
+		b = append(b, `,"semantic":{"method":`...)
+		b = appendString(b, v.Method)
+		for _, hit := range []struct {
+			name string
+			h    any
+			cat  string
+			ref  string
+			sim  float64
+		}{{"top", nil, v.Top.Category, v.Top.Reference, v.Top.Similarity}, {"runner_up", nil, v.RunnerUp.Category, v.RunnerUp.Reference, v.RunnerUp.Similarity}} {
+			b = append(append(append(b, `,"`...), hit.name...), `":{"category":`...)
+			b = appendString(b, hit.cat)
+			b = appendMember(b, "reference", hit.ref)
+			b = appendNumber(append(b, `,"similarity":`...), hit.sim)
+			b = append(b, '}')
+		}
+		b = appendNumber(append(b, `,"score":`...), v.Score)
+		b = appendNumber(append(b, `,"margin":`...), v.Margin)
+		b = appendNumber(append(b, `,"threshold":`...), v.Threshold)
+		b = append(b, '}')
+	}
+	b = append(b, `,"chain":[`...)
+	for i, s := range d.Chain {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(b, s)
+	}
+	b = append(b, ']')
+	if withHistory {
+		b = append(b, `,"conversation_history":[`...)
+		for i, t := range history {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(b, `{"role":`...)
+			b = appendString(b, t.Role)
+			b = appendMember(b, "content", t.Content)
+			b = append(b, '}')
+		}
+		b = append(b, ']')
+	}
+	b = appendPolicy(b, d.Policy)
+	t := d.Times
+	return append(appendTimings(b, []stageTime{{"pattern", t.Pattern}, {"tokenize", t.Model.Tokenize}, {"queue", t.Model.Queue},
+		{"inference", t.Model.Inference}, {"similarity", t.Similarity}, {"total", t.Total}}), '}')
+}
+
+func (s *Server) gateChunks(x *exchange) error {
+	body, err := x.readBody()
+	if err != nil {
+		return err
+	}
+	f := readOnly(body, "query", "chunks", "threshold", "min_chunks", "max_chunks", "mode", "fallback", "long_chunk", "max_context_tokens",
+		"return_context", "budget_ms", "return_text", "explain", "policy")
+	query := f.text("query")
+	chunks := f.chunks("chunks", bounds{s.cfg.MaxDocuments, s.cfg.Settings.MaxDocuments})
+	o := quality.Overrides{ReturnContext: f.flag("return_context", false)}
+	if v, ok := f.number("threshold"); ok {
+		t := quality.Relevance(v)
+		o.Threshold = &t
+	}
+	o.MinChunks, o.MaxChunks, o.MaxContextTokens = f.whole("min_chunks"), f.whole("max_chunks"), f.whole("max_context_tokens")
+	o.Mode = optWord[quality.Mode](f, "mode")
+	o.Fallback = optWord[quality.Fallback](f, "fallback")
+	o.LongChunk = optWord[quality.LongChunk](f, "long_chunk")
+	budget := x.budget(f)
+	withText := f.flag("return_text", true)
+	explain := f.flag("explain", false)
+	name := f.optText("policy")
+	if f.bad != nil {
+		return f.bad
+	}
+	g, err := named(x.gates.Chunks, name)
+	if err != nil {
+		return err
+	}
+	r := gates.ChunkRequest{Query: query, Chunks: make([]quality.Chunk, len(chunks)), Overrides: o, Deadline: x.begun.Add(budget - min(chunkMargin, budget/2))}
+	for i, c := range chunks {
+		r.Chunks[i] = quality.Chunk{Text: c.text, Similarity: c.similarity}
+		if c.metadata != nil {
+			r.Chunks[i].Metadata = quality.JSON(c.metadata)
+		}
+	}
+	x.item = itemOf("chunks", false)
+	d, err := g.Decide(x.r.Context(), r)
+	if err != nil {
+		return refuseOverride(err)
+	}
+	if x.r.Context().Err() != nil {
+		return context.Canceled
+	}
+	if d.Err != nil && s.cfg.RefuseOnOverload && isOverload(d.Err) {
+		return d.Err
+	}
+	for i := range r.Chunks {
+		if r.Chunks[i].Cut > 0 {
+			x.usage.Cut = append(x.usage.Cut, i)
+		}
+	}
+	x.items = len(chunks)
+	x.timing = inference.Timing{Tokenize: d.Model.Tokenize, Queue: d.Model.Queue, Inference: d.Model.Inference}
+	x.log = append(x.log, slog.String("policy", d.Policy.Name), slog.Int("chunks", len(chunks)), slog.Int("chunks_returned", d.Stats.Returned),
+		slog.Int("chunks_unscored", d.Stats.Unscored), slog.Bool("fallback", d.Stats.FallbackTriggered), slog.Bool("insufficient_context", d.InsufficientContext))
+	if d.Err != nil {
+		x.log = append(x.log, slog.String("stage_error", d.Err.Error()))
+	}
+	s.metrics.gateChunks(d)
+	x.send(200, appendChunkDecision(make([]byte, 0, 2048+len(body)), &d, chunks, withText, explain))
+	return nil
+}
+
+// refuseOverride turns a contradiction in the request into its refusal.
+func refuseOverride(err error) error {
+	var rng *quality.RangeError
+	var choice *quality.ChoiceError
+	var minMax *quality.MinMaxError
+	switch {
+	case errors.As(err, &rng):
+		return refuse(kindRange, rng.Field, "%s", err)
+	case errors.As(err, &choice):
+		return refuse(kindField, choice.Field, "%s", err)
+	case errors.As(err, &minMax):
+		return refuse(kindConflict, "min_chunks", "%s", err)
+	}
+	return err
+}
+
+func appendChunkDecision(b []byte, d *gates.ChunkDecision, chunks []chunk, withText, explain bool) []byte {
+	list := func(results []quality.Result, whole bool) {
+		b = append(b, '[')
+		for i, r := range results {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(b, '{')
+			if id := chunks[r.Index].id; id != nil {
+				b = append(append(append(b, `"id":`...), id...), ',')
+			}
+			b = appendInt(append(b, `"index":`...), r.Index)
+			if whole {
+				if withText {
+					b = appendMember(b, "text", chunks[r.Index].text)
+				}
+				if m := chunks[r.Index].metadata; m != nil {
+					b = append(append(b, `,"metadata":`...), m...)
+				}
+			}
+			if r.Scored {
+				b = appendFloat64(append(b, `,"relevance":`...), float64(r.Relevance))
+				b = appendFloat32(append(b, `,"logit":`...), float32(r.Logit))
+			}
+			b = appendMember(b, "decision", string(r.Outcome))
+			b = appendMember(b, "reason", d.Reason(r))
+			b = append(b, '}')
+		}
+		b = append(b, ']')
+	}
+	b = append(b, `{"chunks":`...)
+	list(d.Chunks, true)
+	if explain {
+		b = append(b, `,"dropped":`...)
+		list(d.Dropped, false)
+	}
+	b = strconv.AppendBool(append(b, `,"insufficient_context":`...), d.InsufficientContext)
+	if d.InsufficientReason != "" {
+		b = appendMember(b, "insufficient_reason", d.InsufficientReason)
+	}
+	if d.Context != "" {
+		b = appendMember(b, "context", d.Context)
+	}
+	if d.ExpandedQuery != "" {
+		b = appendMember(b, "expanded_query", d.ExpandedQuery)
+	}
+	s := d.Stats
+	b = strconv.AppendBool(append(b, `,"metadata":{"filtered":`...), s.Filtered)
+	for _, n := range []struct {
+		name  string
+		value int
+	}{{"chunks_retrieved", s.Retrieved}, {"chunks_passed", s.Passed}, {"chunks_returned", s.Returned}, {"chunks_unscored", s.Unscored},
+		{"chunks_truncated", s.Truncated}, {"cache_hits", 0}} {
+		b = appendInt(append(append(append(b, `,"`...), n.name...), `":`...), n.value)
+	}
+	b = strconv.AppendBool(append(b, `,"fallback_triggered":`...), s.FallbackTriggered)
+	if s.HasRelevance {
+		b = appendFloat64(append(b, `,"avg_relevance":`...), float64(s.AvgRelevance))
+		b = appendFloat64(append(b, `,"min_relevance":`...), float64(s.MinRelevance))
+		b = appendFloat64(append(b, `,"max_relevance":`...), float64(s.MaxRelevance))
+	}
+	b = appendFloat64(append(b, `,"threshold":`...), float64(s.Threshold))
+	b = appendMember(b, "query_type", string(s.QueryType))
+	b = appendMember(b, "scored_by", string(s.ScoredBy))
+	b = append(b, '}')
+	b = appendPolicy(b, d.Policy)
+	return append(appendTimings(b, []stageTime{{"tokenize", d.Model.Tokenize}, {"queue", d.Model.Queue}, {"inference", d.Model.Inference},
+		{"decide", d.Deciding}, {"total", d.Total}}), '}')
+}
+
+type stageTime struct {
+	name string
+	took time.Duration
+}
+
+// appendTimings appends the stages in milliseconds; a stage that did not run took no time and is left out, the total never.
+func appendTimings(b []byte, stages []stageTime) []byte {
+	b = append(b, `,"timings_ms":{`...)
+	first := true
+	for _, s := range stages {
+		if s.took <= 0 && s.name != "total" {
+			continue
+		}
+		if !first {
+			b = append(b, ',')
+		}
+		first = false
+		b = append(append(append(b, '"'), s.name...), `":`...)
+		b = strconv.AppendFloat(b, max(0, float64(s.took)/float64(time.Millisecond)), 'f', 3, 64)
+	}
+	return append(b, '}')
+}
+
+func appendPolicy(b []byte, p gates.PolicyRef) []byte {
+	b = append(b, `,"policy":{"name":`...)
+	b = appendString(b, p.Name)
+	b = appendMember(b, "fingerprint", p.Fingerprint)
+	return append(b, '}')
+}
+
+// appendMember appends ,"name":"value".
+func appendMember(b []byte, name, value string) []byte {
+	b = append(append(append(b, `,"`...), name...), `":`...)
+	return appendString(b, value)
+}
+
+// appendNumber appends a number, or null for what JSON has no number for.
+func appendNumber(b []byte, v float64) []byte {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return append(b, "null"...)
+	}
+	return appendFloat64(b, v)
+}
+
+// chunk is one item of `chunks`, as it came. id and metadata go back as they are.
+type chunk struct {
+	id         []byte // JSON, nil where absent
+	text       string
+	similarity *float64
+	metadata   []byte // JSON, nil where absent
+}
+
+// chunks reads the list of chunks, which may be empty: a retriever that found nothing is no fault of the caller's.
+func (f *fields) chunks(name string, b bounds) []chunk {
+	raw := f.required(name)
+	if raw == nil {
+		return nil
+	}
+	if raw[0] != '[' {
+		f.refuse(kindField, name, "must be a list of objects with `text`, not %s", typeName(raw))
+		return nil
+	}
+	if strings.TrimSpace(string(raw[1:len(raw)-1])) == "" {
+		return []chunk{}
+	}
+	var out []chunk
+	f.list(name, raw, b, func(i int, item []byte) string {
+		at := fmt.Sprintf("%s[%d]", name, i)
+		if item[0] != '{' {
+			f.refuse(kindField, at, "must be an object with `text`, not %s", typeName(item))
+			return ""
+		}
+		c := readOnly(item, "id", "text", "similarity", "metadata")
+		c.prefix = f.prefix + at + "."
+		if c.bad != nil { // found before the prefix was there
+			c.bad.message = strings.Replace(c.bad.message, "`", "`"+c.prefix, 1)
+			c.bad.field = c.prefix + c.bad.field
+		}
+		one := chunk{text: c.text("text")}
+		if id := c.raw("id"); id != nil && id[0] != 'n' {
+			if t := typeName(id); t != "a string" && t != "a number" {
+				c.refuse(kindField, "id", "must be a string or a number, not %s", t)
+			}
+			one.id = id
+		}
+		if v, ok := c.number("similarity"); ok {
+			one.similarity = &v
+		}
+		if m := c.raw("metadata"); m != nil && m[0] != 'n' {
+			if m[0] != '{' {
+				c.refuse(kindField, "metadata", "must be an object, not %s", typeName(m))
+			}
+			one.metadata = m
+		}
+		if c.bad != nil && f.bad == nil {
+			f.bad = c.bad
+		}
+		out = append(out, one)
+		return ""
+	})
+	return out
+}
+
+// maxHistory bounds the turns of a conversation; the gate looks at the last ones.
+const maxHistory = 1000
+
+// history reads an optional list of turns.
+func (f *fields) history(name string) []gates.Turn {
+	if !f.has(name) {
+		return nil
+	}
+	raw := f.raw(name)
+	if raw[0] != '[' {
+		f.refuse(kindField, name, "must be a list of objects with `role` and `content`, not %s", typeName(raw))
+		return nil
+	}
+	if strings.TrimSpace(string(raw[1:len(raw)-1])) == "" {
+		return nil
+	}
+	var out []gates.Turn
+	f.list(name, raw, bounds{max: maxHistory}, func(i int, item []byte) string {
+		at := fmt.Sprintf("%s[%d]", name, i)
+		if item[0] != '{' {
+			f.refuse(kindField, at, "must be an object with `role` and `content`, not %s", typeName(item))
+			return ""
+		}
+		t := readObject(item, "role", "content")
+		t.prefix, t.foreign = f.prefix+at+".", ""
+		out = append(out, gates.Turn{Role: t.text("role"), Content: t.text("content")})
+		if t.bad != nil && f.bad == nil {
+			f.bad = t.bad
+		}
+		return ""
+	})
+	return out
+}
+
+// number reads an optional number; false where absent.
+func (f *fields) number(name string) (float64, bool) {
+	if !f.has(name) {
+		return 0, false
+	}
+	raw := f.raw(name)
+	if t := typeName(raw); t != "a number" {
+		f.refuse(kindField, name, "must be a number, not %s", t)
+		return 0, false
+	}
+	v, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil {
+		f.refuse(kindRange, name, "is %s: no number of 64 bits is that large", clip(string(raw)))
+		return 0, false
+	}
+	return v, true
+}
+
+// whole reads an optional whole number of any size; nil where absent.
+func (f *fields) whole(name string) *int {
+	if !f.has(name) {
+		return nil
+	}
+	raw := f.raw(name)
+	if t := typeName(raw); t != "a number" {
+		f.refuse(kindField, name, "must be a whole number, not %s", t)
+		return nil
+	}
+	n, ok := wholeNumber(raw)
+	if !ok || n > math.MaxInt32 || n < math.MinInt32 {
+		f.refuse(kindRange, name, "is %s: it must be a whole number within 32 bits", clip(string(raw)))
+		return nil
+	}
+	v := int(n)
+	return &v
+}
+
+// optWord reads an optional string of a type of its own; which words are allowed is checked where they mean something.
+func optWord[T ~string](f *fields, name string) *T {
+	if !f.has(name) {
+		return nil
+	}
+	v := T(f.text(name))
+	return &v
+}
+
+// readOnly is readObject for bodies in which an unknown field is refused.
+func readOnly(body []byte, names ...string) *fields {
+	f := readObject(body, names...)
+	if f.bad != nil {
+		return f
+	}
+	_, _ = scanObject(body, func(key, _ []byte) { // checked by readObject
+		if name := unquote(key); !slices.Contains(names, name) {
+			f.refuse(kindField, clip(name), "is unknown; this object may have %s", quoteNames(names))
+		}
+	})
+	return f
+}
