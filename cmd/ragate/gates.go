@@ -78,6 +78,7 @@ type gatekeeper struct {
 	cacheDir string
 	embedder *inference.Model
 	reranker *inference.Model
+	policies map[string]policy.Policy
 	gates    server.Gates
 }
 
@@ -112,6 +113,7 @@ func openGates(ctx context.Context, f gateFlags, cacheDir string, d *device, log
 			rules = append(rules, pattern.File{Name: file, Data: b})
 		}
 	}
+	k.policies = policies
 	models := identity(d.embedder.Info()) + "||" + identity(d.reranker.Info())
 	for name, p := range policies {
 		if p.CalibratedFor != "" && p.CalibratedFor != fingerprintOf(models) {
@@ -131,11 +133,11 @@ func openGates(ctx context.Context, f gateFlags, cacheDir string, d *device, log
 		k.gates.Query[name] = q
 		k.gates.Chunks[name] = gates.NewChunkGate(p, scoringModel{d.reranker}, time.Now, models)
 	}
-	set, err := k.reload(ctx, policies)
+	set, err := k.reload(ctx)
 	if err != nil {
 		return nil, err
 	}
-	k.gates.Reload = func(ctx context.Context) (server.ReferenceSet, error) { return k.reload(ctx, policies) }
+	k.gates.Reload = func(ctx context.Context) (server.ReferenceSet, error) { return k.reload(ctx) }
 	log.Info("gates ready", "policies", len(policies), "references", set.References, "categories", set.Categories)
 	return k, nil
 }
@@ -144,20 +146,12 @@ func openGates(ctx context.Context, f gateFlags, cacheDir string, d *device, log
 func fingerprintOf(models string) string { return policy.Policy{}.Fingerprint(models) }
 
 // reload reads the references and puts them into all gates, or leaves all as they are.
-func (k *gatekeeper) reload(ctx context.Context, policies map[string]policy.Policy) (server.ReferenceSet, error) {
-	data := semantic.Default()
-	if k.flags.References != "" {
-		b, err := os.ReadFile(k.flags.References)
-		if err != nil {
-			return server.ReferenceSet{}, usagef("--references (RAGATE_REFERENCES): %v", err)
-		}
-		data = b
-	}
-	set, err := semantic.Parse(data)
+func (k *gatekeeper) reload(ctx context.Context) (server.ReferenceSet, error) {
+	set, err := k.set()
 	if err != nil {
-		return server.ReferenceSet{}, usagef("--references (RAGATE_REFERENCES): %v", err)
+		return server.ReferenceSet{}, err
 	}
-	for name, p := range policies {
+	for name, p := range k.policies {
 		if _, err := set.Method(p.Query.Semantic.Method); err != nil {
 			return server.ReferenceSet{}, usagef("policy %s: %v", name, err)
 		}
@@ -169,7 +163,7 @@ func (k *gatekeeper) reload(ctx context.Context, policies map[string]policy.Poli
 	}
 	for name, g := range k.gates.Query {
 		r := refs
-		if policies[name].Query.Semantic.Off {
+		if k.policies[name].Query.Semantic.Off {
 			r = nil
 		}
 		if err := g.SetReferences(r); err != nil {
@@ -177,6 +171,23 @@ func (k *gatekeeper) reload(ctx context.Context, policies map[string]policy.Poli
 		}
 	}
 	return server.ReferenceSet{Version: set.Version, Fingerprint: refs.Fingerprint, References: len(set.References), Categories: len(set.Categories)}, nil
+}
+
+// set reads the reference queries.
+func (k *gatekeeper) set() (*semantic.Set, error) {
+	data := semantic.Default()
+	if k.flags.References != "" {
+		b, err := os.ReadFile(k.flags.References)
+		if err != nil {
+			return nil, usagef("--references (RAGATE_REFERENCES): %v", err)
+		}
+		data = b
+	}
+	set, err := semantic.Parse(data)
+	if err != nil {
+		return nil, usagef("--references (RAGATE_REFERENCES): %v", err)
+	}
+	return set, nil
 }
 
 // embedded gives the references with their vectors: from the cache, or embedded now and put there.

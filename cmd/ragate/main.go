@@ -17,6 +17,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"ragate/gates/policy"
 	"ragate/models"
 	"ragate/server"
 )
@@ -32,9 +33,14 @@ const (
 )
 
 type cli struct {
-	Serve   serveCmd   `cmd:"" help:"Serve embeddings and reranking over HTTP."`
-	Embed   embedCmd   `cmd:"" help:"Embed each line of standard input; prints one JSON array of numbers per line."`
-	Rerank  rerankCmd  `cmd:"" help:"Score each line of standard input against a query; prints score, position and text, best first."`
+	Serve  serveCmd  `cmd:"" help:"Serve embeddings and reranking over HTTP."`
+	Embed  embedCmd  `cmd:"" help:"Embed each line of standard input; prints one JSON array of numbers per line."`
+	Rerank rerankCmd `cmd:"" help:"Score each line of standard input against a query; prints score, position and text, best first."`
+	Gate   gateCmd   `cmd:"" help:"Decide: does a turn need retrieval, which chunks deserve the context."`
+	Eval   evalCmd   `cmd:"" help:"Measure the gates on labelled data."`
+
+	Calibrate calibrateCmd `cmd:"" help:"Choose thresholds that keep a promise, and write them as a policy."`
+
 	Models  modelsCmd  `cmd:"" help:"List, fetch, check and look into models."`
 	Setup   setupCmd   `cmd:"" help:"Fetch the ONNX Runtime library and the default models, checked by sha256. Does nothing when they are there."`
 	Version versionCmd `cmd:"" help:"Print the version."`
@@ -67,6 +73,7 @@ func run(args []string, io streams) (code int) {
 		kong.Description("Decides what a RAG system should retrieve and keep: embeddings, reranking and gates, in one process on your own machine."),
 		kong.Writers(io.out, io.err),
 		kong.Vars{
+			"policy":   policy.DefaultName,
 			"embedder": models.DefaultEmbedder, "reranker": models.DefaultReranker,
 			"maxBodyBytes": strconv.Itoa(server.DefaultMaxBodyBytes), "maxItems": strconv.Itoa(server.DefaultMaxItems),
 			"maxDocuments": strconv.Itoa(server.DefaultMaxDocuments),
