@@ -40,7 +40,7 @@ type ChunkDecision struct {
 	Policy          PolicyRef
 	Model           ModelTimes
 	Deciding, Total time.Duration
-	Err             error // why nothing could be scored; nil when something was
+	Err             error // why nothing could be scored; nil when something was, or when the time was too short
 }
 
 // Decide scores the chunks and decides on each. The error is one of quality.Resolve's: a request that contradicts itself. When scoring
@@ -61,12 +61,16 @@ func (g *ChunkGate) Decide(ctx context.Context, r ChunkRequest) (ChunkDecision, 
 		}
 		scores, times, err := g.scorer.Score(ctx, r.Query, texts, ScoreOptions{Deadline: r.Deadline, MaxPassage: p.LongChunk == quality.LongMaxPassage})
 		d.Model, d.Err = times, err
-		for i, s := range scores {
+		for i, s := range scores[:min(len(scores), len(order))] {
 			c := &r.Chunks[order[i]]
 			c.Logit, c.Scored, c.Tokens, c.Cut, c.Windows, c.Window = quality.Logit(s.Logit), s.Scored, s.Tokens, s.Cut, s.Windows, s.Window
 		}
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			p.WhyUnscored = "the model could not be asked: " + err.Error()
+		switch {
+		case err == nil || errors.Is(err, context.DeadlineExceeded):
+		case errors.Is(err, ErrOverloaded):
+			p.WhyUnscored = ErrOverloaded.Error()
+		default:
+			p.WhyUnscored = "the model could not be asked"
 		}
 	}
 	deciding := g.clock()

@@ -2,8 +2,13 @@ package gates
 
 import (
 	"context"
+	"errors"
 	"time"
 )
+
+// ErrOverloaded is what the errors of an [Embedder] or [Scorer] wrap when there is no room in its queue. Callers are told so; of any other
+// error they are only told that there was one, as it may speak of the inside.
+var ErrOverloaded = errors.New("the queue is full")
 
 // Embedder turns queries into vectors.
 type Embedder interface {

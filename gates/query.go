@@ -30,14 +30,28 @@ type References struct {
 	Fingerprint string // of the texts and of the model that embedded them
 }
 
-// EmbedReferences embeds a set. model names everything of the embedder that changes a vector, for the fingerprint.
+// embedAtOnce is how many references one call embeds: with all at once, a reload would make every other request wait for the last of them.
+const embedAtOnce = 64
+
+// EmbedReferences embeds a set, some references at a time. model names everything of the embedder that changes a vector, for the fingerprint.
 func EmbedReferences(ctx context.Context, set *semantic.Set, e Embedder, model string) (*References, []float32, error) {
-	vectors, dim, _, err := e.EmbedQueries(ctx, set.Texts())
-	if err != nil {
-		return nil, nil, fmt.Errorf("embed the reference queries: %w", err)
+	var vectors []float32
+	dim := 0
+	for texts := range slices.Chunk(set.Texts(), embedAtOnce) {
+		v, d, _, err := e.EmbedQueries(ctx, texts)
+		if err != nil {
+			return nil, nil, fmt.Errorf("embed the reference queries: %w", err)
+		}
+		if len(v) != len(texts)*d {
+			return nil, nil, fmt.Errorf("embed the reference queries: %d values came for %d texts of %d dimensions", len(v), len(texts), d)
+		}
+		vectors, dim = append(vectors, v...), d
 	}
 	r, err := NewReferences(set, vectors, dim, model)
-	return r, vectors, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return r, vectors, nil
 }
 
 // NewReferences puts a set and its vectors together, as they come from a cache.
@@ -73,6 +87,7 @@ func NewQueryGate(p policy.Policy, rules []pattern.File, e Embedder, clock Clock
 	if err != nil {
 		return nil, err
 	}
+	parts = slices.Clone(parts) // the caller's array may have room behind them
 	for _, f := range rules {
 		parts = append(parts, f.Name, string(f.Data))
 	}
@@ -80,9 +95,12 @@ func NewQueryGate(p policy.Policy, rules []pattern.File, e Embedder, clock Clock
 	return g, g.SetReferences(nil)
 }
 
-// SetReferences swaps the references in one step; requests in flight finish with the old ones. nil leaves the semantic layer out. On an
-// error the old ones stay.
+// SetReferences swaps the references in one step; requests in flight finish with the old ones. nil leaves the semantic layer out, and so
+// does a policy that has it off. On an error the old ones stay.
 func (g *QueryGate) SetReferences(r *References) error {
+	if g.policy.Query.Semantic.Off {
+		r = nil
+	}
 	next := &reference{References: r, fingerprint: g.policy.Fingerprint(g.fingerprint...)}
 	if r != nil {
 		m, err := r.Index.Set().Method(g.policy.Query.Semantic.Method)
@@ -162,10 +180,13 @@ func (g *QueryGate) Decide(ctx context.Context, r QueryRequest) (d QueryDecision
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fail("the budget was spent while the query was embedded", err)
+	case errors.Is(err, ErrOverloaded):
+		return fail("the query could not be embedded, as the queue is full", err)
 	case err != nil:
 		return fail("the query could not be embedded", err)
-	case dim != ref.Index.Dim():
-		return fail("the query's vector and the references' are of different models", fmt.Errorf("%d and %d dimensions", dim, ref.Index.Dim()))
+	case dim != ref.Index.Dim() || len(vectors) != dim:
+		return fail("the query's vector and the references' are of different models",
+			fmt.Errorf("%d values of %d dimensions, and references of %d", len(vectors), dim, ref.Index.Dim()))
 	}
 	compared := g.clock()
 	v := ref.method.Decide(ref.Index.Features(semantic.Query{Text: r.Text, Vector: vectors, History: history, AfterQuestion: asked}))

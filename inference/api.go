@@ -69,7 +69,7 @@ type RerankRequest struct {
 	Lane            Lane
 
 	// Deadline: documents that cannot be scored by then, at the measured rate, are left out and listed in Scores.Unscored; those that come
-	// first are scored first. Zero: all are scored, however long it takes.
+	// first are scored first, but for what a batch takes along of the same length. Zero: all are scored, however long it takes.
 	Deadline time.Time
 	// Windows scores a document that is longer than what fits beside the query in overlapping windows, and takes the best. At most
 	// MaxWindows of them; what follows counts as cut. Not together with Truncation.Refuse or MaxTokensPerDoc, which it overrides.
@@ -92,7 +92,7 @@ type Scores struct {
 
 // DocumentUse says how much of a document was read.
 type DocumentUse struct {
-	Tokens          int // of the whole document, without special tokens
+	Tokens          int // of the whole document, without special tokens; 0 where the deadline left no time to read it
 	Cut             int // of them the model did not read
 	Windows, Window int // with Windows: how many the document was scored in, and which of them (from 0) gave its logit; 0 for one whole
 }

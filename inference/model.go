@@ -311,12 +311,18 @@ func (m *Model) Rerank(ctx context.Context, r RerankRequest) (*Scores, error) {
 	j := &job{ctx: ctx, queue: c.queue, lane: r.Lane, rows: make([]row, 0, len(r.Documents)), width: 1, deadline: r.Deadline}
 	var rowsOf []int // with Windows: the first row of each document, and behind the last the number of rows
 	began := time.Now()
-	err := c.onCPU(ctx, func() (err error) {
-		rowsOf, err = c.pairs(ctx, r, j, out)
+	read := 0 // documents that were tokenised before the time was up
+	slot, cancel := ctx, context.CancelFunc(func() {})
+	if !r.Deadline.IsZero() {
+		slot, cancel = context.WithDeadline(ctx, r.Deadline)
+	}
+	err := c.onCPU(slot, func() (err error) {
+		rowsOf, read, err = c.pairs(ctx, r, j, out)
 		return err
 	})
-	if err != nil {
-		return nil, err
+	cancel()
+	if err != nil && (ctx.Err() != nil || r.Deadline.IsZero() || !errors.Is(err, context.DeadlineExceeded)) {
+		return nil, err // else the deadline came before this request's turn: nothing of it is scored
 	}
 	out.Timing.Tokenize = time.Since(began)
 	if err := c.run(j, &out.Timing); err != nil {
@@ -327,11 +333,14 @@ func (m *Model) Rerank(ctx context.Context, r RerankRequest) (*Scores, error) {
 	if rowsOf != nil {
 		out.Logits = bestWindows(j, rowsOf, out.Documents)
 		if failed != nil { // the failure names a row; its document is what the caller knows
-			failed.Item = documentOf(rowsOf, failed.Item)
+			failed.Item, failed.Failed = documentOf(rowsOf, failed.Item), 0
 		}
-		for i := range r.Documents {
-			if !slices.ContainsFunc(j.errs[rowsOf[i]:rowsOf[i+1]], func(err error) bool { return err != errUnscored }) {
+		for i := range read {
+			errs := j.errs[rowsOf[i]:rowsOf[i+1]]
+			if !slices.ContainsFunc(errs, func(err error) bool { return err != errUnscored }) {
 				out.Unscored = append(out.Unscored, i)
+			} else if slices.ContainsFunc(errs, func(err error) bool { return err != nil && err != errUnscored }) {
+				failed.Failed++
 			}
 		}
 	} else {
@@ -341,6 +350,10 @@ func (m *Model) Rerank(ctx context.Context, r RerankRequest) (*Scores, error) {
 			}
 		}
 	}
+	for i := read; i < len(r.Documents); i++ {
+		out.Logits = append(out.Logits, float32(math.NaN()))
+		out.Unscored = append(out.Unscored, i)
+	}
 	if failed != nil {
 		return out, failed
 	}
@@ -348,8 +361,9 @@ func (m *Model) Rerank(ctx context.Context, r RerankRequest) (*Scores, error) {
 }
 
 // pairs tokenises the query once and each document once, and adds their rows to the job. With r.Windows it returns the first row of each
-// document, with the number of rows behind.
-func (c *core) pairs(ctx context.Context, r RerankRequest, j *job, out *Scores) (rowsOf []int, err error) {
+// document, with the number of rows behind. It reads documents only while what it has read could still be scored by the deadline, and
+// returns how many it read.
+func (c *core) pairs(ctx context.Context, r RerankRequest, j *job, out *Scores) (rowsOf []int, read int, err error) {
 	limit := c.cutLimit(r.Truncation)
 	o := tokenize.Options{MaxTokens: limit, Side: r.Truncation.Side}
 	if r.Truncation.Refuse {
@@ -367,9 +381,23 @@ func (c *core) pairs(ctx context.Context, r RerankRequest, j *job, out *Scores) 
 	case perDoc > 0 && r.Truncation.Side != tokenize.Left:
 		keep = min(keep, perDoc)
 	}
+	rate := c.engine.sched.rateOf(c.queue)
+	half := time.Now().Add(time.Until(r.Deadline) / 2)
 	for i, text := range r.Documents {
+		if !r.Deadline.IsZero() {
+			// Twice of what fits at the measured rate is read, as the rate may be too low. Where it is unknown, half of the time is
+			// left for scoring.
+			last := half
+			if rate > 0 {
+				last = r.Deadline.Add(-time.Duration(float64(out.Usage.Tokens) / (2 * rate) * float64(time.Second)))
+			}
+			if !time.Now().Before(last) {
+				break
+			}
+		}
+		read = i + 1
 		if err := ctx.Err(); err != nil {
-			return nil, context.Cause(ctx)
+			return nil, i, context.Cause(ctx)
 		}
 		doc, more := c.tokenizer.AppendIDsLimit(nil, text, keep)
 		if out.Documents != nil {
@@ -380,7 +408,7 @@ func (c *core) pairs(ctx context.Context, r RerankRequest, j *job, out *Scores) 
 			if len(doc) > room {
 				cut, err := c.addWindows(j, i, query, doc, room, o, &out.Usage)
 				if err != nil {
-					return nil, err
+					return nil, i, err
 				}
 				if out.Documents != nil {
 					out.Documents[i].Cut, out.Documents[i].Windows = cut, len(j.rows)-rowsOf[i]
@@ -399,10 +427,10 @@ func (c *core) pairs(ctx context.Context, r RerankRequest, j *job, out *Scores) 
 		}
 		enc, err := c.tokenizer.Pair(nil, query, doc, o)
 		if err != nil {
-			return nil, err
+			return nil, i, err
 		}
 		if r.Truncation.Refuse && len(enc.IDs) > limit {
-			return nil, &TooLongError{Item: i, Tokens: len(enc.IDs), Limit: limit}
+			return nil, i, &TooLongError{Item: i, Tokens: len(enc.IDs), Limit: limit}
 		}
 		j.add(i, enc, more, &out.Usage)
 		if out.Documents != nil {
@@ -412,7 +440,7 @@ func (c *core) pairs(ctx context.Context, r RerankRequest, j *job, out *Scores) 
 	if windows {
 		rowsOf = append(rowsOf, len(j.rows))
 	}
-	return rowsOf, nil
+	return rowsOf, read, nil
 }
 
 const (

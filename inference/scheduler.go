@@ -119,6 +119,7 @@ type queue struct {
 	lists   [2]map[int]*fifo // lane → padded length → rows
 	waiting int              // tokens
 	rate    float64          // useful tokens per second of one worker; 0 before the first batch
+	padded  float64          // the same with padding, which is what a run's time goes by; 0 before the first batch
 }
 
 type scheduler struct {
@@ -459,8 +460,8 @@ func (q *queue) late(b *batch, j *job, padded int) bool {
 		return false
 	}
 	var takes time.Duration
-	if q.rate > 0 {
-		takes = time.Duration(float64(padded) / q.rate * float64(time.Second))
+	if rate := max(q.padded, q.rate); rate > 0 {
+		takes = time.Duration(float64(padded) / rate * float64(time.Second))
 	}
 	return b.began.Add(takes).After(deadline)
 }
@@ -498,13 +499,22 @@ func (s *scheduler) sliceTokens(queue int) int {
 	return s.sizeOf(s.queues[queue])
 }
 
+// rateOf is the measured rate of all workers together, in useful tokens per second; 0 before the first batch.
+func (s *scheduler) rateOf(queue int) float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queues[queue].rate * float64(s.workers)
+}
+
 // finish ends a batch that took so long on the device. Results and failures of its rows, failed in number, are in their jobs already.
 func (s *scheduler) finish(b batch, took time.Duration, failed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inflight--
 	if failed == 0 { // a run that broke off says nothing of the rate, and one that was repeated row by row neither
-		s.queues[b.queue].learn(b.tokens, took, s.slice)
+		q := s.queues[b.queue]
+		q.padded = learn(max(q.padded, q.rate), len(b.rows)*b.cols, took, s.slice)
+		q.rate = learn(q.rate, b.tokens, took, s.slice)
 	}
 	for _, r := range b.rows {
 		r.job.running--
@@ -514,22 +524,21 @@ func (s *scheduler) finish(b batch, took time.Duration, failed int) {
 	s.leaveIfDone()
 }
 
-// learn moves the measured rate by one batch. What is averaged is the time of a token and not its inverse, so that a batch which took
+// learn moves a measured rate by one batch. What is averaged is the time of a token and not its inverse, so that a batch which took
 // far too long shortens the next ones at once. A batch counts by the square of how much of a slice it filled, once because it holds
 // so much less to learn from and once because more of its time is fixed cost: a stream of lone short queries, which run at an eighth of
 // the rate, would else shrink the batches of everybody.
-func (q *queue) learn(tokens int, took, slice time.Duration) {
+func learn(rate float64, tokens int, took, slice time.Duration) float64 {
 	if took <= 0 || tokens <= 0 {
-		return
+		return rate
 	}
 	perToken := took.Seconds() / float64(tokens)
-	if q.rate == 0 {
-		q.rate = 1 / perToken
-		return
+	if rate == 0 {
+		return 1 / perToken
 	}
-	full := min(1, float64(tokens)/(q.rate*slice.Seconds()))
-	before := 1 / q.rate
-	q.rate = 1 / (before + (perToken-before)*rateWeight*full*full)
+	full := min(1, float64(tokens)/(rate*slice.Seconds()))
+	before := 1 / rate
+	return 1 / (before + (perToken-before)*rateWeight*full*full)
 }
 
 // closeIfDone tells the job's caller after its last row. Called with the mutex held, once for each row that ends.

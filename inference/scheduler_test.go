@@ -517,11 +517,10 @@ func TestAListThatNeverRunsEmptyStaysSmall(t *testing.T) {
 func TestTheRateFollowsFullBatches(t *testing.T) {
 	const slice = 20 * time.Millisecond
 	run := func(rate float64, tokens int, took time.Duration, times int) float64 {
-		q := &queue{rate: rate}
 		for range times {
-			q.learn(tokens, took, slice)
+			rate = learn(rate, tokens, took, slice)
 		}
-		return q.rate
+		return rate
 	}
 	if got := run(0, 500, 50*time.Millisecond, 1); got != 10_000 {
 		t.Errorf("after the first batch, of 500 tokens in 50 ms: %v tokens/s", got)

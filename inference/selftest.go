@@ -3,6 +3,7 @@ package inference
 import (
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -29,7 +30,9 @@ const driftMates = 5
 // key names the circumstances that measurements hold in.
 func (c *core) key() string {
 	m := c.engine.cfg.Machine
-	return fmt.Sprintf("3|%s|%s|%s|%s|%dx%d|pad %d|ort %s|%s|%d cpus", c.manifest.GraphSHA256, c.manifest.TokenizerSHA256, c.plan.provider,
+	// The file's name is the hash of a rewritten graph, so that another way to rewrite is another circumstance.
+	return fmt.Sprintf("4|%s|%s|%s|%s %v|%d tokens|%s|%s|%dx%d|pad %d|ort %s|%s|%d cpus", c.manifest.GraphSHA256, c.manifest.TokenizerSHA256,
+		filepath.Base(c.config.GraphPath), c.config.Binding.Output, c.head, min(c.limit, slices.Max(probeLengths)), c.plan.provider,
 		c.plan.precision, c.plan.streams, c.plan.threads, c.plan.pad, c.engine.cfg.Runtime.Version(), m.Name, m.CPUs)
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"ragate/gates"
 	"ragate/gates/policy"
 	"ragate/gates/quality"
+	"ragate/gates/semantic"
 	"ragate/inference"
 )
 
@@ -50,8 +52,12 @@ func named[G any](of map[string]G, name string) (G, error) {
 		names = append(names, n)
 	}
 	slices.Sort(names)
+	known := "none"
+	if len(names) > 0 {
+		known = quoteAll(names)
+	}
 	var none G
-	return none, refuse(kindPolicy, "policy", "`policy` %s is not loaded; loaded here: %s", quote(name), quoteAll(names))
+	return none, refuse(kindPolicy, "policy", "`policy` %s is not loaded; loaded here: %s", quote(name), known)
 }
 
 // budget is when the answer must be there.
@@ -110,6 +116,9 @@ func (s *Server) reloadReferences(x *exchange) error {
 		return refuse(kindRoute, "", "this server has no reference queries to reload")
 	}
 	set, err := x.gates.Reload(x.r.Context())
+	if isOverload(err) || errors.Is(err, inference.ErrClosed) || x.r.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		return err // nothing about the references
+	}
 	if err != nil {
 		r := refuse(kindField, "", "the references were not reloaded, the old ones stay in use: %s", err)
 		r.cause = err
@@ -147,15 +156,15 @@ func appendQueryDecision(b []byte, d gates.QueryDecision, history []gates.Turn, 
 		b = appendString(b, v.Method)
 		for _, hit := range []struct {
 			name string
-			h    any
-			cat  string
-			ref  string
-			sim  float64
-		}{{"top", nil, v.Top.Category, v.Top.Reference, v.Top.Similarity}, {"runner_up", nil, v.RunnerUp.Category, v.RunnerUp.Reference, v.RunnerUp.Similarity}} {
+			semantic.Hit
+		}{{"top", v.Top}, {"runner_up", v.RunnerUp}} {
+			if hit.Category == "" {
+				continue // a vector that is not a number is near nothing
+			}
 			b = append(append(append(b, `,"`...), hit.name...), `":{"category":`...)
-			b = appendString(b, hit.cat)
-			b = appendMember(b, "reference", hit.ref)
-			b = appendNumber(append(b, `,"similarity":`...), hit.sim)
+			b = appendString(b, hit.Category)
+			b = appendMember(b, "reference", hit.Reference)
+			b = appendNumber(append(b, `,"similarity":`...), hit.Similarity)
 			b = append(b, '}')
 		}
 		b = appendNumber(append(b, `,"score":`...), v.Score)
@@ -259,13 +268,14 @@ func refuseOverride(err error) error {
 	var rng *quality.RangeError
 	var choice *quality.ChoiceError
 	var minMax *quality.MinMaxError
+	message := strings.ReplaceAll(err.Error(), "\n", "; ") // all of them
 	switch {
 	case errors.As(err, &rng):
-		return refuse(kindRange, rng.Field, "%s", err)
+		return refuse(kindRange, rng.Field, "%s", message)
 	case errors.As(err, &choice):
-		return refuse(kindField, choice.Field, "%s", err)
+		return refuse(kindField, choice.Field, "%s", message)
 	case errors.As(err, &minMax):
-		return refuse(kindConflict, "min_chunks", "%s", err)
+		return refuse(kindConflict, "min_chunks", "%s", message)
 	}
 	return err
 }
@@ -402,7 +412,7 @@ func (f *fields) chunks(name string, b bounds) []chunk {
 		f.refuse(kindField, name, "must be a list of objects with `text`, not %s", typeName(raw))
 		return nil
 	}
-	if strings.TrimSpace(string(raw[1:len(raw)-1])) == "" {
+	if len(bytes.TrimSpace(raw[1:len(raw)-1])) == 0 {
 		return []chunk{}
 	}
 	var out []chunk
@@ -456,7 +466,7 @@ func (f *fields) history(name string) []gates.Turn {
 		f.refuse(kindField, name, "must be a list of objects with `role` and `content`, not %s", typeName(raw))
 		return nil
 	}
-	if strings.TrimSpace(string(raw[1:len(raw)-1])) == "" {
+	if len(bytes.TrimSpace(raw[1:len(raw)-1])) == 0 {
 		return nil
 	}
 	var out []gates.Turn
@@ -519,7 +529,7 @@ func optWord[T ~string](f *fields, name string) *T {
 	if !f.has(name) {
 		return nil
 	}
-	v := T(f.text(name))
+	v := T(clip(f.text(name))) // what is longer is no word, and would be repeated in the refusal
 	return &v
 }
 

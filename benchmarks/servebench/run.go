@@ -59,7 +59,7 @@ type session struct {
 	progress  io.Writer
 	server    *benchmarks.Server
 	meter     benchmarks.Meter
-	writing   sync.Mutex // guards texts: two drivers' pools may write at once when they run dry
+	writing   sync.Mutex // guards texts in pools: two drivers' pools may write at once when they run dry
 	texts     *benchmarks.Texts
 	rerank    *benchmarks.Raw
 	embed     *benchmarks.Raw
@@ -160,6 +160,8 @@ func (s *session) say(format string, a ...any) { fmt.Fprintf(s.progress, format+
 
 func (s *session) pool(w benchmarks.Workload, e *benchmarks.Encoder) *benchmarks.Pool {
 	return &benchmarks.Pool{Make: func() (benchmarks.Request, error) {
+		s.writing.Lock()
+		defer s.writing.Unlock()
 		return benchmarks.Dialect(benchmarks.Ragate).Request(e, w.Write(s.texts))
 	}}
 }
@@ -299,7 +301,6 @@ type serverPhase struct {
 	rate, cpu, client, others   float64
 	padding, rows, tokens, idle float64
 	p50, p99                    float64
-	firstError                  error
 	rss                         float64
 }
 

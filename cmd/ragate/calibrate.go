@@ -137,7 +137,11 @@ func (c calibrateChunksCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	turns, err := c.turns(ctx, set, d, g)
+	requests, err := c.retrieve(ctx, set, d)
+	if err != nil {
+		return err
+	}
+	turns, err := set.decide(ctx, requests, g)
 	if err != nil {
 		return err
 	}

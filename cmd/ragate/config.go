@@ -80,7 +80,7 @@ func (f storeFlags) store(progress io.Writer) (*models.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	home, _ := os.UserHomeDir() // without one the hub's cache needs HF_HOME, and says so when it is used
+	home, _ := os.UserHomeDir() // without one and without HF_HOME the hub's cache lies in the data folder
 	h := hub.FromEnv(os.Getenv, home)
 	h.UserAgent = "ragate/" + version
 	return &models.Store{Dir: dir, ModelsDir: f.ModelsDir, PipOutput: progress, Hub: h}, nil

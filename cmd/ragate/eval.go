@@ -234,7 +234,9 @@ type evalChunksCmd struct {
 	policyFlag
 	chunkDataFlags
 	reportFlags
-	TopK int `name:"top-k" default:"5" placeholder:"K" help:"Chunks that would be the context without a gate. ('${default}')"`
+	Robustness bool   `help:"Ask each query again in other words, and report which chunks' decisions flip."`
+	Lang       string `default:"en" placeholder:"LANG" help:"Language of the queries, for --robustness. ('${default}')"`
+	TopK       int    `name:"top-k" default:"5" placeholder:"K" help:"Chunks that would be the context without a gate. ('${default}')"`
 }
 
 func (c evalChunksCmd) Run(ctx context.Context, io streams) error {
@@ -251,7 +253,11 @@ func (c evalChunksCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	turns, err := c.turns(ctx, set, d, g)
+	requests, err := c.retrieve(ctx, set, d)
+	if err != nil {
+		return err
+	}
+	turns, err := set.decide(ctx, requests, g)
 	if err != nil {
 		return err
 	}
@@ -260,7 +266,47 @@ func (c evalChunksCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	r := &report.Report{Title: "Chunk gate", Created: stamp(), Command: commandLine(os.Args[1:]), Chunks: res, Advice: evaluate.AdviseChunks(res), Facts: k.facts(c.Data, g.Policy())}
+	if c.Robustness {
+		if r.Robustness, err = set.flips(ctx, requests, turns, g, c.Lang); err != nil {
+			return err
+		}
+	}
 	return c.write(r, io.out)
+}
+
+// flips asks every query again in other words, with the chunks that were retrieved for it as it was written.
+func (c *collection) flips(ctx context.Context, requests []request, before []evaluate.ChunkTurn, g *gates.ChunkGate, lang string) (*evaluate.FlipResult, error) {
+	word := map[bool]string{true: "kept", false: "dropped"}
+	thesaurus := synonyms.Default()
+	var again []request
+	var pairs []evaluate.Pair
+	for i, r := range requests {
+		for _, v := range thesaurus.Reword(c.querys[r.query], lang) {
+			r := r
+			r.text = v.Text
+			again = append(again, r)
+			for k, ch := range before[i].Chunks {
+				label := "not relevant"
+				if ch.Grade > 0 {
+					label = "relevant"
+				}
+				pairs = append(pairs, evaluate.Pair{Kind: v.Kind, Original: c.querys[r.query], Variant: v.Text, Item: c.ids[r.rows[k]], Label: label,
+					Before: word[ch.Decision.Returned()]})
+			}
+		}
+	}
+	after, err := c.decide(ctx, again, g)
+	if err != nil {
+		return nil, err
+	}
+	n := 0
+	for _, t := range after {
+		for _, ch := range t.Chunks {
+			pairs[n].After = word[ch.Decision.Returned()]
+			n++
+		}
+	}
+	return evaluate.Flips(pairs, evaluate.DefaultConfidence, evaluate.DefaultExamples)
 }
 
 // collection is a labelled collection of texts.
@@ -331,8 +377,16 @@ func (f chunkDataFlags) read() (*collection, error) {
 	return c, err
 }
 
-// turns retrieves for each query with the embedder and lets the gate decide, without a budget.
-func (f chunkDataFlags) turns(ctx context.Context, c *collection, d *device, g *gates.ChunkGate) ([]evaluate.ChunkTurn, error) {
+// request is one query with what was retrieved for it.
+type request struct {
+	query        int    // in the collection
+	text         string // as it is asked
+	rows         []int  // of the texts, best first
+	similarities []float64
+}
+
+// retrieve finds the texts nearest to each query with the embedder.
+func (f chunkDataFlags) retrieve(ctx context.Context, c *collection, d *device) ([]request, error) {
 	embed := func(texts []string, prompt string) (*simd.Matrix, error) {
 		m := simd.New(d.embedder.Info().Dimensions, len(texts))
 		if _, ok := d.embedder.Info().Prompts[prompt]; !ok {
@@ -357,18 +411,32 @@ func (f chunkDataFlags) turns(ctx context.Context, c *collection, d *device, g *
 	if err != nil {
 		return nil, err
 	}
-	turns := make([]evaluate.ChunkTurn, len(c.querys))
+	out := make([]request, len(c.querys))
+	for i := range out {
+		out[i] = request{query: i, text: c.querys[i]}
+		for _, m := range corpus.AppendTopK(nil, queries.Row(i), f.Retrieve) {
+			out[i].rows, out[i].similarities = append(out[i].rows, m.Index), append(out[i].similarities, float64(m.Score))
+		}
+	}
+	return out, nil
+}
+
+// evalTurns is how many turns of the chunk gate are decided at once; each is many rows.
+const evalTurns = 4
+
+// decide lets the gate decide on each request, without a budget.
+func (c *collection) decide(ctx context.Context, requests []request, g *gates.ChunkGate) ([]evaluate.ChunkTurn, error) {
+	turns := make([]evaluate.ChunkTurn, len(requests))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(4) // each turn is many rows
-	for i := range turns {
+	group.SetLimit(evalTurns)
+	for i, q := range requests {
 		group.Go(func() error {
-			r := gates.ChunkRequest{Query: c.querys[i]}
-			t := evaluate.ChunkTurn{Query: c.querys[i]}
-			grades := c.grades[c.queryIDs[i]]
-			for _, m := range corpus.AppendTopK(nil, queries.Row(i), f.Retrieve) {
-				similarity := float64(m.Score)
-				r.Chunks = append(r.Chunks, quality.Chunk{Text: c.texts[m.Index], Similarity: &similarity})
-				t.Chunks = append(t.Chunks, evaluate.Chunk{Similarity: similarity, Grade: grades[c.ids[m.Index]], Relevance: math.NaN(), Logit: math.NaN()})
+			r := gates.ChunkRequest{Query: q.text}
+			t := evaluate.ChunkTurn{Query: q.text}
+			grades := c.grades[c.queryIDs[q.query]]
+			for k, at := range q.rows {
+				r.Chunks = append(r.Chunks, quality.Chunk{Text: c.texts[at], Similarity: &q.similarities[k]})
+				t.Chunks = append(t.Chunks, evaluate.Chunk{Similarity: q.similarities[k], Grade: grades[c.ids[at]], Relevance: math.NaN(), Logit: math.NaN()})
 			}
 			for _, grade := range grades {
 				t.Ideal = append(t.Ideal, grade)

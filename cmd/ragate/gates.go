@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"ragate/gates"
@@ -41,9 +42,18 @@ func (g gateModel) EmbedQueries(ctx context.Context, texts []string) ([]float32,
 	}
 	e, err := g.m.Embed(ctx, r)
 	if err != nil {
-		return nil, 0, gates.ModelTimes{}, err
+		return nil, 0, gates.ModelTimes{}, modelError(err)
 	}
 	return e.Values, e.Dim, gates.ModelTimes(e.Timing), nil
+}
+
+// modelError lets the gates tell a full queue from other failures.
+func modelError(err error) error {
+	var o *inference.OverloadedError
+	if errors.As(err, &o) {
+		return fmt.Errorf("%w: %w", gates.ErrOverloaded, err)
+	}
+	return err
 }
 
 // scoringModel is the reranker as the chunk gate needs it.
@@ -54,7 +64,7 @@ func (s scoringModel) Score(ctx context.Context, query string, texts []string, o
 	got, err := s.m.Rerank(ctx, inference.RerankRequest{Query: query, Documents: texts, Deadline: o.Deadline, Windows: o.MaxPassage, Measure: true})
 	var row *inference.RowError
 	if err != nil && !errors.As(err, &row) {
-		return nil, gates.ModelTimes{}, err
+		return nil, gates.ModelTimes{}, modelError(err)
 	}
 	out := make([]gates.ChunkScore, len(texts))
 	for i := range out {
@@ -80,6 +90,7 @@ type gatekeeper struct {
 	reranker *inference.Model
 	policies map[string]policy.Policy
 	gates    server.Gates
+	one      sync.Mutex // one reload at a time: two would mix their references among the policies
 }
 
 // openGates reads policies, rules and references, embeds the references unless the cache has them, and makes the gates.
@@ -147,11 +158,16 @@ func fingerprintOf(models string) string { return policy.Policy{}.Fingerprint(mo
 
 // reload reads the references and puts them into all gates, or leaves all as they are.
 func (k *gatekeeper) reload(ctx context.Context) (server.ReferenceSet, error) {
+	k.one.Lock()
+	defer k.one.Unlock()
 	set, err := k.set()
 	if err != nil {
 		return server.ReferenceSet{}, err
 	}
 	for name, p := range k.policies {
+		if p.Query.Semantic.Off {
+			continue
+		}
 		if _, err := set.Method(p.Query.Semantic.Method); err != nil {
 			return server.ReferenceSet{}, usagef("policy %s: %v", name, err)
 		}
@@ -161,12 +177,8 @@ func (k *gatekeeper) reload(ctx context.Context) (server.ReferenceSet, error) {
 	if err != nil {
 		return server.ReferenceSet{}, err
 	}
-	for name, g := range k.gates.Query {
-		r := refs
-		if k.policies[name].Query.Semantic.Off {
-			r = nil
-		}
-		if err := g.SetReferences(r); err != nil {
+	for _, g := range k.gates.Query {
+		if err := g.SetReferences(refs); err != nil { // not after the check above
 			return server.ReferenceSet{}, err
 		}
 	}
@@ -238,6 +250,9 @@ func replaceFile(path string, b []byte) {
 		return
 	}
 	_, err = f.Write(b)
+	if err == nil {
+		err = f.Chmod(0o644) // as the files of setup, which may have been another user's
+	}
 	if e := f.Close(); err == nil && e == nil {
 		err = os.Rename(f.Name(), path)
 	}

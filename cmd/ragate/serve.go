@@ -61,6 +61,9 @@ func (c serveCmd) Run(ctx context.Context, io streams) error {
 		}
 		return usagef("--listen (RAGATE_LISTEN) %q: %v; give HOST:PORT of this machine, such as 127.0.0.1:8080", c.Listen, err)
 	}
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP) // from here on: one that comes during the start is served after it, and does not end the process
+	defer signal.Stop(hangup)
 	began := time.Now()
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
@@ -81,7 +84,12 @@ func (c serveCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		srv.Shutdown(expired())
 		<-served
-		return errors.Join(err, d.close(expired()))
+		err = errors.Join(err, d.close(expired()))
+		if ctx.Err() != nil {
+			log.Info("stopped while starting")
+			return nil
+		}
+		return err
 	}
 	loaded := []*inference.Model{d.embedder, d.reranker}
 	engine := server.Engine{Stats: d.engine.Stats, Gates: keeper.gates}
@@ -92,9 +100,6 @@ func (c serveCmd) Run(ctx context.Context, io streams) error {
 	srv.SetReady(engine)
 	log.Info("ready", "url", "http://"+ln.Addr().String(), "start_ms", time.Since(began).Milliseconds(), "resident_mb", residentMB())
 
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
 	for running := true; running; {
 		select {
 		case <-ctx.Done():

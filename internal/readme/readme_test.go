@@ -60,7 +60,8 @@ func newShell(t *testing.T) *shell {
 	ln.Close()
 	data := testenv.Store(t)
 	return &shell{t: t, dir: root, port: port, env: append(os.Environ(),
-		"RAGATE_LISTEN=127.0.0.1:"+port, "RAGATE_DATA_DIR="+data, "RAGATE_LOG_FORMAT=json")}
+		"RAGATE_LISTEN=127.0.0.1:"+port, "RAGATE_DATA_DIR="+data, "RAGATE_LOG_FORMAT=json",
+		"no_proxy=127.0.0.1", "NO_PROXY=127.0.0.1")} // for curl, on machines that go out through a proxy
 }
 
 // text replaces the documented address by the test's.

@@ -57,7 +57,7 @@ type Config struct {
 
 // FromEnv reads the hub's customary settings through getenv (os.Getenv in a program; libraries here never read the environment
 // themselves): HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HF_HUB_OFFLINE. home is the user's home
-// folder.
+// folder; "" where there is none, and then CacheDir stays empty unless a setting names it.
 func FromEnv(getenv func(string) string, home string) Config {
 	first := func(names ...string) string {
 		for _, n := range names {
@@ -76,10 +76,12 @@ func FromEnv(getenv func(string) string, home string) Config {
 	hfHome := path(getenv("HF_HOME"))
 	if hfHome == "" {
 		cache := path(getenv("XDG_CACHE_HOME"))
-		if cache == "" {
+		if cache == "" && home != "" {
 			cache = filepath.Join(home, ".cache")
 		}
-		hfHome = filepath.Join(cache, "huggingface")
+		if cache != "" {
+			hfHome = filepath.Join(cache, "huggingface")
+		}
 	}
 	c := Config{
 		Endpoint:  getenv("HF_ENDPOINT"),
@@ -87,10 +89,10 @@ func FromEnv(getenv func(string) string, home string) Config {
 		TokenPath: path(getenv("HF_TOKEN_PATH")),
 		CacheDir:  path(first("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")),
 	}
-	if c.CacheDir == "" {
+	if c.CacheDir == "" && hfHome != "" {
 		c.CacheDir = filepath.Join(hfHome, "hub")
 	}
-	if c.TokenPath == "" {
+	if c.TokenPath == "" && hfHome != "" {
 		c.TokenPath = filepath.Join(hfHome, "token")
 	}
 	switch strings.ToUpper(first("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")) {

@@ -625,6 +625,10 @@ func TestFromEnv(t *testing.T) {
 			t.Errorf("got %+v, want %+v", got, c.want)
 		}
 	}
+	// Nothing relative to wherever the process happens to run.
+	if got := hub.FromEnv(env(), ""); got != (hub.Config{}) {
+		t.Errorf("without a home folder: got %+v, want nothing set", got)
+	}
 }
 
 func TestTokenFile(t *testing.T) {
