@@ -32,11 +32,12 @@ test: setup setup-reference
 
 ## test-race: the packages with goroutines of their own, under the race detector
 test-race: setup
-	go test -race $(TESTFLAGS) ./inference ./server ./simd ./tokenize
+	go test -race $(TESTFLAGS) ./inference ./server ./simd ./tokenize ./gates/... ./models/...
 
 ## lint: formatting, vet, staticcheck, and known vulnerabilities where their database can be reached
 lint:
 	@out=$$(gofmt -l .) && test -z "$$out" || { echo "not gofmt-formatted:"; echo "$$out"; exit 1; }
+	go mod tidy -diff
 	go vet ./...
 	go tool staticcheck ./...
 	@sh tools/vulncheck.sh

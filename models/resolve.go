@@ -373,7 +373,7 @@ func checkPins(r reference, dir string, list []files.File) (paths []string, err 
 		case errors.Is(err, fs.ErrNotExist):
 			fix := fmt.Sprintf("fetch it with `ragate models pull %s`", r.text)
 			if r.packaged {
-				fix += ", or all that a fresh machine needs with `make setup`"
+				fix += ", or all that a fresh machine needs with `ragate setup`"
 			}
 			return nil, &NotPresentError{What: f.Path + " of model " + r.name(), Dir: dir, Fix: fix, Err: err}
 		case err != nil:

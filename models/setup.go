@@ -115,7 +115,7 @@ func verifyRuntime(dir string, rt runtimeLibrary) error {
 // (Setup and VerifyRuntime compare that). A *NotPresentError says what to run.
 func (s *Store) RuntimeLibrary() (string, error) {
 	rt, ok := runtimeHere()
-	fix := "run `make setup`, or name a library in RAGATE_ORT_LIBRARY"
+	fix := "run `ragate setup` (`make setup` in a clone), or name a library in RAGATE_ORT_LIBRARY"
 	if !ok {
 		return "", &NotPresentError{What: "an ONNX Runtime library for " + runtime.GOOS + "/" + runtime.GOARCH, Dir: "any package this version knows",
 			Fix: "install ONNX Runtime 1.24 and name its library in RAGATE_ORT_LIBRARY"}

@@ -22,6 +22,7 @@ const (
 	DefaultRetryAfter    = 5 * time.Second // advice on 503 while starting or draining
 
 	maxHeaderBytes   = 64 << 10 // tokens of identity providers reach 16 KiB; Go's own default is 1 MiB
+	maxMaxBodyBytes  = 4 << 30  // of the setting
 	maxRequestIDSize = 128      // characters of a caller's X-Request-Id that is echoed
 )
 
@@ -95,6 +96,9 @@ func (c Config) Validate() error {
 		}
 	}
 	positive(c.MaxBodyBytes >= 1, c.Settings.MaxBodyBytes, c.MaxBodyBytes)
+	if c.MaxBodyBytes > maxMaxBodyBytes {
+		errs = append(errs, fmt.Errorf("%s is %d: it must be at most %d, since a body is held in memory whole", c.Settings.MaxBodyBytes, c.MaxBodyBytes, int64(maxMaxBodyBytes)))
+	}
 	positive(c.MaxItems >= 1, c.Settings.MaxItems, c.MaxItems)
 	positive(c.MaxDocuments >= 1, c.Settings.MaxDocuments, c.MaxDocuments)
 	if c.MaxTokens < 0 {

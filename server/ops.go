@@ -89,6 +89,7 @@ type modelInfo struct {
 	Threads         int               `json:"threads"`
 	BatchTokens     int               `json:"max_batch_tokens"`
 	BatchInvariance drift             `json:"batch_invariance"`
+	Fidelity        *drift            `json:"fidelity,omitempty"`
 	Warnings        []string          `json:"warnings"`
 }
 
@@ -99,14 +100,23 @@ type drift struct {
 	Rows      int      `json:"rows"`
 }
 
-func newDrift(i inference.Info) drift {
-	d := drift{Rows: i.Drift.Rows}
-	if i.Kind == inference.KindReranker {
-		d.MaxLogit = &i.Drift.MaxLogit
+func newDrift(k inference.Kind, from inference.Drift) drift {
+	d := drift{Rows: from.Rows}
+	if k == inference.KindReranker {
+		d.MaxLogit = &from.MaxLogit
 	} else {
-		d.MinCosine = &i.Drift.MinCosine
+		d.MinCosine = &from.MinCosine
 	}
 	return d
+}
+
+// newFidelity is how far the answers are from float32's on the cpu provider; nil where that was not measured.
+func newFidelity(i inference.Info) *drift {
+	if i.Fidelity.Rows == 0 {
+		return nil
+	}
+	d := newDrift(i.Kind, i.Fidelity)
+	return &d
 }
 
 func (s *Server) info(x *exchange) error {
@@ -152,7 +162,7 @@ func (s *Server) info(x *exchange) error {
 			ID: i.ID, Aliases: i.Aliases, Kind: i.Kind, Revision: i.Revision, SHA256: i.SHA256,
 			Dimensions: i.Dimensions, MaxTokens: m.maxTokens(s.cfg.MaxTokens), Pooling: i.Pooling, Prompts: i.Prompts,
 			Provider: i.Provider, Precision: i.Precision, DType: i.DType, Streams: i.Streams, Threads: i.Threads, BatchTokens: i.BatchTokens,
-			BatchInvariance: newDrift(i), Warnings: append([]string{}, i.Warnings...),
+			BatchInvariance: newDrift(i.Kind, i.Drift), Fidelity: newFidelity(i), Warnings: append([]string{}, i.Warnings...),
 		})
 	}
 	b, err := json.Marshal(out)

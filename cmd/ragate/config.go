@@ -90,6 +90,15 @@ func (f storeFlags) library(s *models.Store) (string, error) {
 	if f.OrtLibrary != "" {
 		return f.OrtLibrary, nil
 	}
+	rep, err := s.VerifyRuntime()
+	if err != nil {
+		return "", err
+	}
+	for _, file := range rep.Files {
+		if file.State == models.FileMissing || file.State == models.FileChanged {
+			return "", fmt.Errorf("ONNX Runtime in %s: %s is %s (sha256 %s wanted, %s found); run `ragate setup`", rep.Dir, file.Path, file.State, file.Want, file.Got)
+		}
+	}
 	return s.RuntimeLibrary()
 }
 

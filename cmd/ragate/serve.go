@@ -40,11 +40,8 @@ type serveCmd struct {
 func (c serveCmd) Run(ctx context.Context, io streams) error {
 	log := c.logger(io)
 	cfg, err := c.serverConfig()
-	if err != nil {
+	if err := errors.Join(err, c.modelFlags.validate()); err != nil {
 		return &usageError{err}
-	}
-	if err := c.modelFlags.validate(); err != nil {
-		return err
 	}
 	store, err := c.store(terminalOf(io.err))
 	if err != nil {
@@ -172,21 +169,26 @@ func (c serveCmd) serverConfig() (server.Config, error) {
 	cfg.MaxBodyBytes, cfg.MaxItems, cfg.MaxDocuments = c.MaxBodyBytes, c.MaxItems, c.MaxDocuments
 	cfg.MaxTokens, cfg.Truncate = c.MaxTokens, c.Truncate
 	cfg.Budget, cfg.RefuseOnOverload = time.Duration(c.BudgetMS)*time.Millisecond, c.GateOverload == "refuse"
-	if c.BudgetMS < 1 {
-		return cfg, fmt.Errorf("--budget-ms (RAGATE_BUDGET_MS) is %d: it must be at least 1", c.BudgetMS)
-	}
 	keys, err := server.ParseKeys(c.APIKey)
 	if err != nil {
-		return cfg, fmt.Errorf("--api-key (RAGATE_API_KEY): %w", err)
+		err = fmt.Errorf("--api-key (RAGATE_API_KEY): %w", err)
 	}
 	cfg.Keys = keys
+	errs := []error{err}
+	if c.BudgetMS < 1 {
+		errs = append(errs, fmt.Errorf("--budget-ms (RAGATE_BUDGET_MS) is %d: it must be at least 1", c.BudgetMS))
+		cfg.Budget = server.DefaultBudget // said once
+	}
+	if c.MaxTokens < 0 {
+		cfg.MaxTokens = 0 // modelFlags says it
+	}
 	if c.ShutdownGrace <= 0 {
-		return cfg, fmt.Errorf("--shutdown-grace (RAGATE_SHUTDOWN_GRACE) is %v: it must be longer than 0", c.ShutdownGrace)
+		errs = append(errs, fmt.Errorf("--shutdown-grace (RAGATE_SHUTDOWN_GRACE) is %v: it must be longer than 0", c.ShutdownGrace))
 	}
-	if len(keys) == 0 && !loopback(c.Listen) {
-		return cfg, fmt.Errorf("--listen (RAGATE_LISTEN) %q reaches beyond this machine and no key is set: set RAGATE_API_KEY, or listen on 127.0.0.1", c.Listen)
+	if c.APIKey == "" && !loopback(c.Listen) {
+		errs = append(errs, fmt.Errorf("--listen (RAGATE_LISTEN) %q reaches beyond this machine and no key is set: set RAGATE_API_KEY, or listen on 127.0.0.1", c.Listen))
 	}
-	return cfg, nil
+	return cfg, errors.Join(append(errs, cfg.Validate())...)
 }
 
 // loopback says whether only this machine can reach the address.
@@ -201,10 +203,25 @@ func loopback(address string) bool {
 
 func logModel(log *slog.Logger, i inference.Info) {
 	log.Info("model loaded", "model", i.ID, "kind", string(i.Kind), "provider", i.Provider, "precision", i.Precision, "streams", i.Streams, "threads", i.Threads,
-		"max_tokens", i.MaxTokens, "drift_logit", i.Drift.MaxLogit, "drift_cosine", i.Drift.MinCosine)
+		"max_tokens", i.MaxTokens, driftKey(i, "drift"), driftOf(i, i.Drift), driftKey(i, "fidelity"), driftOf(i, i.Fidelity))
 	for _, w := range i.Warnings {
 		log.Warn("model", "model", i.ID, "warning", w)
 	}
+}
+
+// driftKey and driftOf log of a drift what means something for the model's kind.
+func driftKey(i inference.Info, name string) string {
+	if i.Kind == inference.KindReranker {
+		return name + "_logit"
+	}
+	return name + "_cosine"
+}
+
+func driftOf(i inference.Info, d inference.Drift) float64 {
+	if i.Kind == inference.KindReranker {
+		return d.MaxLogit
+	}
+	return d.MinCosine
 }
 
 // residentMB is the process's resident memory, 0 where the system does not say.

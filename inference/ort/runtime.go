@@ -77,7 +77,7 @@ func Open(path string) (*Runtime, error) {
 		return nil, fmt.Errorf("ort: %s is loaded already; close it before loading %s", open.path, path)
 	}
 	if fi, err := os.Stat(path); err != nil {
-		return nil, fmt.Errorf("ort: ONNX Runtime library: %w; run `make setup`, or name it by --ort-library or RAGATE_ORT_LIBRARY", err)
+		return nil, fmt.Errorf("ort: ONNX Runtime library: %w; run `ragate setup` (`make setup` in a clone), or name it by --ort-library or RAGATE_ORT_LIBRARY", err)
 	} else if fi.IsDir() {
 		return nil, fmt.Errorf("ort: ONNX Runtime library: %s is a folder; name the library file in it by --ort-library or RAGATE_ORT_LIBRARY", path)
 	}

@@ -34,7 +34,6 @@ type SessionConfig struct {
 	Threads    int               // compute threads of one run
 	Binding    models.Binding    // which inputs are sent and which output is read
 	Output     models.TensorInfo // of that output, from Describe
-	PadID      int32             // token id of padding
 }
 
 // Session is a graph loaded on one execution provider.
@@ -183,6 +182,10 @@ func sessionOptions(cfg SessionConfig) (so *ortgo.SessionOptions, err error) {
 		if err == nil {
 			if o, err = ortgo.NewCUDAProviderOptions(); err == nil {
 				defer o.Destroy()
+				// TF32 products keep 10 bits of the mantissa; the provider's default would then be reported as fp32.
+				if err = o.Update(map[string]string{"use_tf32": "0"}); err != nil {
+					return so, err
+				}
 				err = so.AppendExecutionProviderCUDA(o)
 			}
 		}

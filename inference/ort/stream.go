@@ -59,10 +59,10 @@ func (st *Stream) Run(rows []Row, cols int) (Output, error) {
 		var v ortgo.Value
 		var err error
 		if in.Type == models.Int32 {
-			st.int32s[i] = fill(st.int32s[i], in.Role, rows, cols, cfg.PadID)
+			st.int32s[i] = fill(st.int32s[i], in.Role, rows, cols)
 			v, err = ortgo.NewTensor(shape, st.int32s[i])
 		} else {
-			st.int64s[i] = fill(st.int64s[i], in.Role, rows, cols, cfg.PadID)
+			st.int64s[i] = fill(st.int64s[i], in.Role, rows, cols)
 			v, err = ortgo.NewTensor(shape, st.int64s[i])
 		}
 		if err != nil {
@@ -127,7 +127,11 @@ func (st *Stream) resultShape(rows, cols int) int {
 	return size
 }
 
-func fill[T int32 | int64](dst []T, role models.InputRole, rows []Row, cols int, pad int32) []T {
+// padID is the token id behind a row's end. The mask keeps it out of every sum, so any id of the vocabulary does; 0 is BERT's [PAD].
+const padID = 0
+
+// fill writes one input tensor, row-major, rows × cols.
+func fill[T int32 | int64](dst []T, role models.InputRole, rows []Row, cols int) []T {
 	n := len(rows) * cols
 	if cap(dst) < n {
 		dst = make([]T, n)
@@ -142,7 +146,7 @@ func fill[T int32 | int64](dst []T, role models.InputRole, rows []Row, cols int,
 				line[i] = T(id)
 			}
 			for i := k; i < cols; i++ {
-				line[i] = T(pad)
+				line[i] = padID
 			}
 		case models.AttentionMask:
 			for i := range line {

@@ -35,7 +35,7 @@ var rules = []rule{
 	{folder: "inference", own: []string{"tokenize", "models", "simd"}, modules: []string{"golang.org/x/sync", "golang.org/x/sys"},
 		never: []string{"net/http", "encoding/json", "flag"},
 		why:   "texts to vectors and logits; wire formats, settings and thresholds belong above"},
-	{folder: "tokenize", modules: []string{"golang.org/x/text", "github.com/sugarme"},
+	{folder: "tokenize", modules: []string{"golang.org/x/text"},
 		never: []string{"os", "io/fs", "net", "net/http", "path/filepath"},
 		why:   "bytes in, ids out; it does not know where files are"},
 	{folder: "models", modules: []string{"google.golang.org/protobuf", "golang.org/x/sys"},

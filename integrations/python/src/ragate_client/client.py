@@ -242,7 +242,8 @@ class _Base:
             "url": self.base_url + call.path,
             "content": _content(call.body),
             "headers": self._headers,
-            "timeout": self._gate_timeout if call.gate else self._timeout,
+            # A budget that the caller asked for comes on top: the gate may use all of it.
+            "timeout": self._gate_timeout + call.body.get("budget_ms", 0) / 1000 if call.gate else self._timeout,
         }
 
 
