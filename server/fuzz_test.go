@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-var workRoutes = []string{"/v1/embeddings", "/v1/rerank", "/v2/rerank", "/v1/embed", "/v2/embed", "/", "/embed", "/rerank", "/similarity", "/tokenize"}
+var workRoutes = []string{"/v1/embeddings", "/v1/rerank", "/v2/rerank", "/v1/embed", "/v2/embed", "/", "/embed", "/rerank", "/similarity", "/tokenize", queryRoute, chunksRoute}
 
 // FuzzBody: whatever the body, a route answers below 500 with strict JSON in its dialect, never panics, and the next request works.
 func FuzzBody(f *testing.F) {
@@ -18,7 +18,22 @@ func FuzzBody(f *testing.F) {
 			f.Add(byte(i), []byte(`{"input":`+seed+`,"inputs":`+seed+`,"texts":`+seed+`,"documents":`+seed+`,"query":"a","dimensions":`+seed+`}`))
 		}
 	}
+	for _, seed := range jsonSeeds {
+		for _, body := range []string{
+			`{"query":"how do I park","history":` + seed + `,"return_history":true}`, `{"query":"a","history":[{"role":"user","content":` + seed + `}],"budget_ms":` + seed + `}`,
+			`{"query":"how do I park","chunks":` + seed + `}`, `{"query":"a","chunks":[{"text":"a","id":` + seed + `}],"explain":true}`,
+			`{"query":"a","chunks":[{"text":"a","metadata":` + seed + `,"similarity":` + seed + `}],"policy":"strict","threshold":` + seed + `}`,
+			`{"query":"a","chunks":[{"text":"a"}],"mode":` + seed + `,"fallback":` + seed + `,"min_chunks":` + seed + `,"max_context_tokens":` + seed + `}`,
+		} {
+			f.Add(byte(len(workRoutes)-1), []byte(body))
+			f.Add(byte(len(workRoutes)-2), []byte(body))
+		}
+	}
 	for _, body := range []string{
+		`{"query":"what a fine evening this is","history":[{"role":"user","content":"a"},{"role":"assistant","content":"b?"}],"memory_node_id":"n","return_history":true,"policy":"strict"}`,
+		`{"query":"how do I park","chunks":[{"id":1e400,"text":"park","similarity":-1e300,"metadata":{"deprecated":true}},{"id":"x","text":"how do I park"}],"threshold":0.5,` +
+			`"min_chunks":0,"max_chunks":1,"mode":"everything","fallback":"keyword","long_chunk":"max_passage","max_context_tokens":1,"return_context":true,"return_text":false,"explain":true}`,
+		`{"query":"how do I park","chunks":[{"text":"a\ud800"},{"text":"\u0000"}],"fallback":"expand","budget_ms":1,"policy":"strict"}`,
 		`{"input":["a","b"],"encoding_format":"base64","dimensions":2,"input_type":"query"}`,
 		`{"query":"a","documents":["b",{"text":"c"}],"top_n":1,"return_documents":true,"raw_scores":true,"max_tokens_per_doc":3}`,
 		`{"inputs":["a b c","d"],"truncate":false,"truncation_direction":"Left","normalize":false,"prompt_name":"query","add_special_tokens":false}`,
@@ -29,7 +44,7 @@ func FuzzBody(f *testing.F) {
 			f.Add(byte(i), []byte(body))
 		}
 	}
-	s, _, _ := stubServer(func(c *Config) { c.MaxItems, c.MaxDocuments, c.MaxBodyBytes, c.MaxTokens = 8, 8, 4096, 16 })
+	s, _, _, _ := gateServer(f, func(c *Config) { c.MaxItems, c.MaxDocuments, c.MaxBodyBytes, c.MaxTokens = 8, 8, 4096, 16 })
 	f.Fuzz(func(t *testing.T, route byte, body []byte) {
 		path := workRoutes[int(route)%len(workRoutes)]
 		r := httptest.NewRequest("POST", path, bytes.NewReader(body))

@@ -77,14 +77,17 @@ func do(s *Server, method, path, body string, headers ...string) *httptest.Respo
 	return w
 }
 
+// Fingerprints change with every word of the defaults.
+var fingerprint = regexp.MustCompile(`"fingerprint":"[0-9a-f]{16}"`)
+
 var uuid = regexp.MustCompile(`"id":"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"`)
 
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.golden")
-	if err != nil || len(files) < 4 {
-		t.Fatalf("4 golden files or more were expected in testdata, not %v (%v)", files, err)
+	if err != nil || len(files) < 5 {
+		t.Fatalf("5 golden files or more were expected in testdata, not %v (%v)", files, err)
 	}
-	s, e, r := stubServer(func(c *Config) { c.MaxItems, c.MaxDocuments, c.MaxBodyBytes, c.MaxTokens = 4, 3, 1000, 10 })
+	s, e, r, _ := gateServer(t, func(c *Config) { c.MaxItems, c.MaxDocuments, c.MaxBodyBytes, c.MaxTokens = 4, 3, 1000, 10 })
 	e.before, r.before = failOnCommand, failOnCommand
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".golden"), func(t *testing.T) {
@@ -152,7 +155,7 @@ func answer(t *testing.T, s *Server, asked string) string {
 		if !json.Valid(w.Body.Bytes()) {
 			t.Errorf("%s: the answer is not JSON: %s", lines[0], w.Body)
 		}
-		got += "\n" + uuid.ReplaceAllString(w.Body.String(), `"id":"UUID"`)
+		got += "\n" + fingerprint.ReplaceAllString(uuid.ReplaceAllString(w.Body.String(), `"id":"UUID"`), `"fingerprint":"F"`)
 	}
 	return got
 }

@@ -388,7 +388,8 @@ type request struct {
 // retrieve finds the texts nearest to each query with the embedder.
 func (f chunkDataFlags) retrieve(ctx context.Context, c *collection, d *device) ([]request, error) {
 	embed := func(texts []string, prompt string) (*simd.Matrix, error) {
-		m := simd.New(d.embedder.Info().Dimensions, len(texts))
+		m := simd.New(d.embedder.Info().Dimensions, 0)
+		m.Grow(len(texts))
 		if _, ok := d.embedder.Info().Prompts[prompt]; !ok {
 			prompt = ""
 		}
