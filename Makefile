@@ -11,7 +11,7 @@ PYTHON ?= python3
 # The limit is for a hang; with ten minutes, Go's own, a slow machine would fail.
 TESTFLAGS ?= -p 1 -timeout 40m
 
-.PHONY: setup build run test test-race lint bench conformance setup-reference clean
+.PHONY: setup build run test test-race lint bench conformance setup-reference setup-integrations test-integrations example clean
 
 ## setup: fetch the ONNX Runtime library and both default models, checked by sha256; does nothing when they are there
 setup: build
@@ -57,6 +57,33 @@ setup-reference:
 		rm -rf "$$RAGATE_DATA_DIR/python" && \
 		$(PYTHON) -m pip install --quiet --no-deps --target "$$RAGATE_DATA_DIR/python" -r tools/requirements.txt && \
 		cp tools/requirements.txt "$$RAGATE_DATA_DIR/python/.complete"; }
+
+# Installs the packages of REQUIREMENTS into FOLDER, unless that has been done: $(call pip-folder,REQUIREMENTS,FOLDER)
+define pip-folder
+	@cmp -s $(1) "$(2)/.complete" || { \
+		rm -rf "$(2)" && \
+		$(PYTHON) -m pip install --quiet --no-deps --target "$(2)" -r $(1) && \
+		cp $(1) "$(2)/.complete"; }
+endef
+
+# The Python packages that the integrations are tested against: LiteLLM with its proxy, LangChain, LlamaIndex. About 700 MB.
+setup-integrations:
+	$(call pip-folder,integrations/python/requirements.txt,$$RAGATE_DATA_DIR/integrations/packages)
+
+## test-integrations: the Python client and its adapters, installed as a user would, against the real packages and a running server
+test-integrations: setup setup-integrations
+	@rm -rf "$$RAGATE_DATA_DIR/integrations/client"
+	@PYTHONPATH="$$RAGATE_DATA_DIR/integrations/packages" $(PYTHON) -m pip install --quiet --no-deps --no-build-isolation \
+		--target "$$RAGATE_DATA_DIR/integrations/client" ./integrations/python
+	RAGATE_BINARY="$(CURDIR)/bin/ragate" PYTHONDONTWRITEBYTECODE=1 \
+		PYTHONPATH="$$RAGATE_DATA_DIR/integrations/client:$$RAGATE_DATA_DIR/integrations/packages" \
+		$(PYTHON) -m pytest -p no:cacheprovider --complete integrations/python/tests
+
+## example: a RAG loop behind both gates, in examples/rag; ASK='"first question" "second"' asks your own
+example: setup
+	$(call pip-folder,examples/rag/requirements.txt,$$RAGATE_DATA_DIR/integrations/example)
+	@PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="integrations/python/src:$$RAGATE_DATA_DIR/integrations/example" \
+		$(PYTHON) examples/rag/main.py --server bin/ragate $(ASK)
 
 clean:
 	rm -rf bin

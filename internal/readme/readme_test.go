@@ -164,6 +164,46 @@ func TestEveryCommandOfTheReadme(t *testing.T) {
 				t.Errorf("%s: %+v; want the passage about Paris first, above 0.9, and the other below 0.1; it printed %s", cmd, got, s.output(cmd))
 			}
 		}},
+		{match: `curl -s localhost:8080/v1/gate/query .*`, run: func(cmd string) {
+			var got struct {
+				NeedsRetrieval *bool `json:"needs_retrieval"`
+				Stage          string
+			}
+			s.decode(cmd, &got)
+			if got.NeedsRetrieval == nil || *got.NeedsRetrieval || got.Stage != "pattern" {
+				t.Errorf("%s: %+v; want a bypass by pattern", cmd, got)
+			}
+		}},
+		{match: `curl -s localhost:8080/v1/gate/chunks .*`, run: func(cmd string) {
+			var got struct {
+				Chunks []struct {
+					ID       int
+					Decision string
+				}
+			}
+			s.decode(cmd, &got)
+			if len(got.Chunks) != 1 || got.Chunks[0].ID != 2 || got.Chunks[0].Decision != "kept" {
+				t.Errorf("%s: %+v; want chunk 2 kept", cmd, got)
+			}
+		}},
+		{match: `bin/ragate gate query "what is our refund policy"`, run: func(cmd string) {
+			if out := s.output(cmd); !strings.HasPrefix(out, "retrieve\tsemantic\t") {
+				t.Errorf("%s printed %q; want retrieval, by the semantic stage", cmd, out)
+			}
+		}},
+		{match: `echo '.*' > my-model/ragate.json`, run: func(cmd string) {
+			s.ownFolder()
+			s.output(cmd)
+		}},
+		{match: `bin/ragate serve --embedder ./my-model`, run: func(cmd string) {
+			stop()
+			stop = s.server(cmd)
+			var got struct{ Data []struct{ ID, Kind string } }
+			s.decode("curl -s localhost:8080/v1/models", &got)
+			if len(got.Data) != 2 || got.Data[0].ID != "my-model" || got.Data[0].Kind != "embedder" {
+				t.Errorf("after %s the models are %+v", cmd, got)
+			}
+		}},
 		{match: `curl -s localhost:8080/v1/embeddings .*`, run: func(cmd string) {
 			var got struct {
 				Data []struct{ Embedding []float64 }
@@ -301,6 +341,28 @@ func (s *shell) withHub() {
 		}
 	}
 	s.env = append(s.env, "RAGATE_DATA_DIR="+data, "HF_ENDPOINT="+hub.URL, "HF_HOME="+s.t.TempDir(), "HF_HUB_OFFLINE=0", "HF_TOKEN=")
+}
+
+// ownFolder moves the shell to a folder that holds bin and a copy of the default embedder as my-model, without what the catalogue knows of it.
+func (s *shell) ownFolder() {
+	s.t.Helper()
+	dir := s.t.TempDir()
+	if err := os.Symlink(filepath.Join(testenv.ModuleRoot(s.t), "bin"), filepath.Join(dir, "bin")); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "my-model"), 0o755); err != nil {
+		s.t.Fatal(err)
+	}
+	for _, name := range []string{"model.onnx", "tokenizer.json"} {
+		b, err := os.ReadFile(filepath.Join(testenv.Store(s.t), "models", "intfloat--e5-small-v2", name))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "my-model", name), b, 0o644); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	s.dir = dir
 }
 
 func (s *shell) decode(cmd string, into any) {
