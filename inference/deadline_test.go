@@ -26,7 +26,7 @@ func perTokenReranker(t *testing.T, workers int, known bool, cfg EngineConfig) (
 	e, ms := started(t, cfg, workers, m)
 	if known {
 		e.sched.mu.Lock()
-		e.sched.queues[0].rate = 1000
+		e.sched.queues[0].rate, e.sched.queues[0].measured = 1000, time.Now()
 		e.sched.mu.Unlock()
 	}
 	return e, ms[0], m
@@ -622,7 +622,7 @@ func TestWindowsAndADeadline(t *testing.T) {
 		m.perToken = time.Millisecond
 		e, ms := started(t, EngineConfig{MaxBatchTokens: 48}, 1, m)
 		defer closeNow(t, e)
-		e.sched.queues[0].rate = 1000
+		e.sched.queues[0].rate, e.sched.queues[0].measured = 1000, time.Now()
 		docs := []string{words(0, 100), words(200, 100), words(400, 100)} // three windows of 44 each
 		got, err := ms[0].Rerank(t.Context(), RerankRequest{Query: "w1", Documents: docs, Windows: true, Measure: true, Deadline: time.Now().Add(200 * time.Millisecond)})
 		if err != nil {
@@ -649,4 +649,70 @@ func TestDocumentOf(t *testing.T) {
 	if want := []int{0, 1, 1, 1, 2, 3, 3, 3, 3}; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
+}
+
+// A rate that was measured while something else held the machine says that no row fits any more. It is not believed for ever.
+func TestAStaleRateIsMeasuredAnew(t *testing.T) {
+	for _, workers := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			e, m, stub := perTokenReranker(t, workers, true, EngineConfig{})
+			defer closeNow(t, e)
+			e.sched.queues[0].rate, e.sched.queues[0].padded = 50, 50 // a row of 16 tokens takes 16 ms, and is thought to take 320
+			e.sched.queues[0].measured = time.Now()
+			var scored []int
+			for range 40 {
+				docs := sixteens(0, 10)
+				began := time.Now()
+				got, err := m.Rerank(t.Context(), RerankRequest{Query: "w1", Documents: docs, Deadline: began.Add(100 * time.Millisecond)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				scoredAs(t, "w1", docs, got)
+				if took := time.Since(began); took > 100*time.Millisecond {
+					t.Errorf("answered after %v", took)
+				}
+				scored = append(scored, len(docs)-len(got.Unscored))
+				time.Sleep(200 * time.Millisecond)
+			}
+			if scored[0] != 0 || scored[3] != 0 {
+				t.Errorf("%d workers: %v were scored, at first nothing was to be", workers, scored)
+			}
+			if want := min(10, 6*workers) - 1; scored[39] < want { // nearly what the true rate lets through
+				t.Errorf("%d workers: after ten seconds %v were scored, want %d", workers, scored, want)
+			}
+			calls := stub.begun()
+			// A budget of less than a slice tries nothing.
+			e.sched.queues[0].rate, e.sched.queues[0].padded = 50, 50
+			time.Sleep(time.Minute)
+			if got, err := m.Rerank(t.Context(), RerankRequest{Query: "w1", Documents: sixteens(0, 3), Deadline: time.Now().Add(19 * time.Millisecond)}); err != nil ||
+				len(got.Unscored) != 3 || stub.begun() != calls {
+				t.Errorf("with 19 ms: %+v, %v, %d runs", got, err, stub.begun()-calls)
+			}
+			auditIdle(t, e)
+		})
+	}
+}
+
+// While it is stale, one row a second runs too long at most, and nobody else waits for it.
+func TestAStaleRateThatWasRightCostsOneRowASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, m, stub := perTokenReranker(t, 2, true, EngineConfig{})
+		defer closeNow(t, e)
+		docs := []string{words(0, 200), words(300, 200)} // 208 ms each
+		late := 0
+		for range 50 {
+			began := time.Now()
+			if _, err := m.Rerank(t.Context(), RerankRequest{Query: "w1", Documents: docs, Deadline: began.Add(100 * time.Millisecond)}); err != nil {
+				t.Fatal(err)
+			}
+			if time.Since(began) > 100*time.Millisecond {
+				late++
+			}
+			time.Sleep(100*time.Millisecond - time.Since(began)%(100*time.Millisecond))
+		}
+		if late < 3 || late > 6 || stub.begun() != late {
+			t.Errorf("%d of 50 answers in five seconds were late, by %d runs", late, stub.begun())
+		}
+		auditIdle(t, e)
+	})
 }

@@ -39,6 +39,12 @@ const (
 
 	// rateWeight is how far one full batch moves the measured rate: it follows a change of load within some tens of batches.
 	rateWeight = 1.0 / 8
+
+	// staleRate is how long a measured rate is believed without a batch to confirm it. Rows that would be late are not run, and then nothing
+	// is measured: one slow second would keep a model from ever running again. So after this time one such row runs all the same, and
+	// its batch moves the rate by staleWeight.
+	staleRate   = time.Second
+	staleWeight = 1.0 / 2
 )
 
 // errNotStarted is returned for requests that come before Start has made the workers.
@@ -111,6 +117,7 @@ type batch struct {
 	began  time.Time
 
 	deadline time.Time // the earliest of its rows' jobs; zero: none
+	stale    bool      // it runs to measure the rate anew
 }
 
 // queue is what the scheduler knows of one model.
@@ -120,6 +127,8 @@ type queue struct {
 	waiting int              // tokens
 	rate    float64          // useful tokens per second of one worker; 0 before the first batch
 	padded  float64          // the same with padding, which is what a run's time goes by; 0 before the first batch
+
+	measured time.Time // when a batch last moved the rates, or a row was let through to do so
 }
 
 type scheduler struct {
@@ -427,6 +436,8 @@ func (s *scheduler) take(b *batch, q *queue, cols, limit int) {
 		}
 		if late := q.late(b, j, padded); late && len(b.rows) > 0 {
 			break // alone, or with fewer, it may be in time
+		} else if late && q.tryAgain(b, j, s.slice) {
+			b.stale = true
 		} else if late {
 			s.expire(j) // a shorter row of it might just fit; the rows come in the order of what matters, so the rest is not tried
 			return
@@ -464,6 +475,16 @@ func (q *queue) late(b *batch, j *job, padded int) bool {
 		takes = time.Duration(float64(padded) / rate * float64(time.Second))
 	}
 	return b.began.Add(takes).After(deadline)
+}
+
+// tryAgain says whether a row that would be late is to run, because the rate that says so is stale. Where less than a slice is left, most
+// rows are late at any rate.
+func (q *queue) tryAgain(b *batch, j *job, slice time.Duration) bool {
+	if b.began.Sub(q.measured) < staleRate || j.deadline.Sub(b.began) < slice {
+		return false
+	}
+	q.measured = b.began
+	return true
 }
 
 // earlier is the earlier of two times, of which zero is never.
@@ -513,8 +534,13 @@ func (s *scheduler) finish(b batch, took time.Duration, failed int) {
 	s.inflight--
 	if failed == 0 { // a run that broke off says nothing of the rate, and one that was repeated row by row neither
 		q := s.queues[b.queue]
-		q.padded = learn(max(q.padded, q.rate), len(b.rows)*b.cols, took, s.slice)
-		q.rate = learn(q.rate, b.tokens, took, s.slice)
+		weight := rateWeight
+		if b.stale {
+			weight = staleWeight
+		}
+		q.padded = learn(max(q.padded, q.rate), len(b.rows)*b.cols, took, s.slice, weight)
+		q.rate = learn(q.rate, b.tokens, took, s.slice, weight)
+		q.measured = time.Now()
 	}
 	for _, r := range b.rows {
 		r.job.running--
@@ -524,11 +550,11 @@ func (s *scheduler) finish(b batch, took time.Duration, failed int) {
 	s.leaveIfDone()
 }
 
-// learn moves a measured rate by one batch. What is averaged is the time of a token and not its inverse, so that a batch which took
+// learn moves a measured rate by one batch, a full one by weight. What is averaged is the time of a token and not its inverse, so that a batch which took
 // far too long shortens the next ones at once. A batch counts by the square of how much of a slice it filled, once because it holds
 // so much less to learn from and once because more of its time is fixed cost: a stream of lone short queries, which run at an eighth of
 // the rate, would else shrink the batches of everybody.
-func learn(rate float64, tokens int, took, slice time.Duration) float64 {
+func learn(rate float64, tokens int, took, slice time.Duration, weight float64) float64 {
 	if took <= 0 || tokens <= 0 {
 		return rate
 	}
@@ -538,7 +564,7 @@ func learn(rate float64, tokens int, took, slice time.Duration) float64 {
 	}
 	full := min(1, float64(tokens)/(rate*slice.Seconds()))
 	before := 1 / rate
-	return 1 / (before + (perToken-before)*rateWeight*full*full)
+	return 1 / (before + (perToken-before)*weight*full*full)
 }
 
 // closeIfDone tells the job's caller after its last row. Called with the mutex held, once for each row that ends.

@@ -518,7 +518,7 @@ func TestTheRateFollowsFullBatches(t *testing.T) {
 	const slice = 20 * time.Millisecond
 	run := func(rate float64, tokens int, took time.Duration, times int) float64 {
 		for range times {
-			rate = learn(rate, tokens, took, slice)
+			rate = learn(rate, tokens, took, slice, rateWeight)
 		}
 		return rate
 	}

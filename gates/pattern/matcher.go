@@ -18,6 +18,8 @@ const ShortMessage = 8
 const (
 	// maxBytes bounds the messages that are looked at. The longest small talk in the rules has about 70; what is longer asks something.
 	maxBytes = 400
+	// maxRaw bounds what is cleaned to find that out: megabytes of it would take longer than a gate has.
+	maxRaw = 64 << 10
 	// maxWords bounds the search over phrases for the same reason.
 	maxWords = 24
 )
@@ -100,7 +102,7 @@ func (m *Matcher) Rules() []string {
 
 // Match decides whether text needs no retrieval by its wording alone. When it is false, the Result says why where that is known.
 func (m *Matcher) Match(text string, c Context) (Result, bool) {
-	if len(text) > maxBytes && len(textnorm.Clean(text)) > maxBytes {
+	if len(text) > maxRaw || len(text) > maxBytes && len(textnorm.Clean(text)) > maxBytes {
 		return Result{Reason: "the message is longer than small talk"}, false
 	}
 	line := fold(textnorm.Plain(text))

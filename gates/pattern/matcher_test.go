@@ -233,3 +233,22 @@ func BenchmarkMatch(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
 }
+
+// What is longer than anybody types is not even cleaned, and retrieves.
+func TestHugeMessagesAreNotRead(t *testing.T) {
+	m, err := New(Default(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	invisible := strings.Repeat("\u200b", 1000)
+	if _, bypass := m.Match("hi"+invisible, Context{}); !bypass {
+		t.Error("a greeting with invisible characters behind it retrieves")
+	}
+	if _, bypass := m.Match("hi"+strings.Repeat(invisible, 30), Context{}); bypass {
+		t.Error("90 kB of invisible characters were read")
+	}
+	huge := strings.Repeat("é", 4<<20)
+	if allocs := testing.AllocsPerRun(10, func() { m.Match(huge, Context{}) }); allocs > 0 {
+		t.Errorf("a message of 8 MiB costs %v allocations", allocs)
+	}
+}

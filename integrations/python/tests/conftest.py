@@ -22,6 +22,9 @@ from typing import Dict, List, Optional
 import httpx
 import pytest
 
+# LiteLLM would otherwise fetch its price list when it is imported, here and in the proxies that tests start.
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+
 START_TIMEOUT = 240  # seconds; a first start measures the machine
 PACKAGES = ("httpx", "litellm", "langchain-core", "llama-index-core")
 
@@ -81,7 +84,9 @@ class Ragate:
 
 
 def _key(environment: Dict[str, str]) -> Dict[str, str]:
-    return {"Authorization": f"Bearer {environment['RAGATE_API_KEY']}"} if "RAGATE_API_KEY" in environment else {}
+    """The header for a server with a key, which stands behind its name there."""
+    key = environment.get("RAGATE_API_KEY", "").rpartition(":")[2]
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 @pytest.fixture(scope="session")
@@ -217,7 +222,7 @@ def pytest_terminal_summary(terminalreporter, config):
     out.section("spoke to")
     for package in PACKAGES:
         if _used.get(package):
-            out.write_line(f"{package} {_versions[package]}: {_used[package]} tests")
+            out.write_line(f"{package} {_versions[package]}: spoken to {_used[package]} times")
     if _requests:
         out.write_line(f"ragate {_versions.get('ragate', 'with a key')}")
         out.write_line(f"  {sum(_requests.values())} answers: " + ", ".join(f"{n} of {r}" for r, n in sorted(_requests.items())))

@@ -239,7 +239,8 @@ litellm_settings:
             s.bind(("127.0.0.1", 0))
             port = s.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        environment = {**os.environ, "LITELLM_MASTER_KEY": self.key, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "DATABASE_URL": ""}
+        environment = {**os.environ, "LITELLM_MASTER_KEY": self.key}
+        environment.pop("DATABASE_URL", None)
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "litellm.proxy.proxy_cli", "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port)]

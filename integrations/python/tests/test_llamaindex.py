@@ -9,6 +9,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import MockLLM
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.response_synthesizers.no_text import NoText
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from ragate_client import AsyncClient, Client, RagateError
@@ -40,7 +41,7 @@ def client(ragate):
 
 def test_in_a_query_engine(client, spoke_to):
     gate = RagatePostprocessor(client=client, min_chunks=1)
-    engine = RetrieverQueryEngine.from_args(Fixed(), llm=MockLLM(), response_mode="no_text", node_postprocessors=[gate])
+    engine = RetrieverQueryEngine(Fixed(), response_synthesizer=NoText(llm=MockLLM()), node_postprocessors=[gate])
     (best,) = engine.query(CAPITAL).source_nodes
     assert best.node.node_id == "paris" and best.score > 0.9
     (best,) = asyncio.run(engine.aquery(CAPITAL)).source_nodes
