@@ -302,7 +302,7 @@ func TestDamagedStore(t *testing.T) {
 	}{
 		"one bit": {raw, FileChanged, []string{"sha256:d74a213ce7122581aa2e024601e79e969373e7fe3cd3aa78c4996a5c79d4c5ad", "ragate models pull"}},
 		"cut":     {raw[:1000], FileChanged, []string{"size:33968307", "size:1000"}},
-		"missing": {nil, FileMissing, []string{"model.onnx", "make setup"}},
+		"missing": {nil, FileMissing, []string{"model.onnx", "ragate setup"}},
 	} {
 		if c.content == nil {
 			err = os.Remove(graph)
@@ -340,7 +340,7 @@ func TestDamagedStore(t *testing.T) {
 func TestEmptyStore(t *testing.T) {
 	s := &Store{Dir: t.TempDir()}
 	var absent *NotPresentError
-	if _, err := s.RuntimeLibrary(); !errors.As(err, &absent) || !strings.Contains(err.Error(), "make setup") {
+	if _, err := s.RuntimeLibrary(); !errors.As(err, &absent) || !strings.Contains(err.Error(), "ragate setup") {
 		t.Errorf("runtime: %v", err)
 	}
 	rep, err := s.VerifyRuntime()

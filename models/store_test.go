@@ -336,7 +336,7 @@ func TestCatalogueModelsOfTheHub(t *testing.T) {
 	}
 	// Without a revision the packaged copy is meant, and it is not there.
 	var absent *models.NotPresentError
-	if _, err := st.Resolve(t.Context(), "e5-small-v2"); !errors.As(err, &absent) || !strings.Contains(err.Error(), "make setup") {
+	if _, err := st.Resolve(t.Context(), "e5-small-v2"); !errors.As(err, &absent) || !strings.Contains(err.Error(), "ragate setup") {
 		t.Errorf("error is %v", err)
 	}
 }

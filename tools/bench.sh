@@ -27,3 +27,7 @@ micro "Wire: a rerank request through the server, with a stub for the model" ./s
 echo
 echo "== Server against the raw session"
 go run ./benchmarks/servebench --ragate bin/ragate --data-dir "$data"
+
+echo
+echo "== The gates against the raw sessions"
+go run ./benchmarks/gatebench --ragate bin/ragate --data-dir "$data"

@@ -40,7 +40,7 @@ type config struct {
 }
 
 var defaults = config{
-	seed: 20240607, rounds: 7, clients: 16, background: 8, window: 4 * time.Second, warm: 4 * time.Second, ramp: 500 * time.Millisecond,
+	seed: 20240607, rounds: 5, clients: 16, background: 8, window: 4 * time.Second, warm: 4 * time.Second, ramp: 500 * time.Millisecond,
 	latency: 1500 * time.Millisecond, slice: 20 * time.Millisecond, rawWindow: 2500 * time.Millisecond, jobs: 6, queries: 50,
 	mixed: benchmarks.Rerank10Mixed, job: benchmarks.Rerank10x128,
 }
@@ -52,6 +52,9 @@ var budgets = []int{0, 256, 512}
 // maxLogitGap is how far the server's logit may be from the raw session's for the same pair: what batch mates may do in bf16, and more
 // than that is another model.
 const maxLogitGap = 0.005
+
+// quietCPUs: with less than this in use by other processes, a turn is about the two that it compares.
+const quietCPUs = 0.2
 
 // session is what the phases share.
 type session struct {
@@ -410,6 +413,15 @@ func (s *session) throughput(ctx context.Context) error {
 	add("useful tokens of the raw session, at its best", "tokens/s", "", rawOf(func(p rawPhase) float64 { return p.rate }))
 	add("useful tokens of the server, over HTTP", "tokens/s", "", of(func(p serverPhase) float64 { return p.rate }))
 	add("server : raw session, turn by turn", "", ">= 0.9", pair(func(p serverPhase, r rawPhase) float64 { return p.rate / r.rate }))
+	var quiet []float64
+	for i, p := range srv {
+		if max(raw[i].others, p.others, raw[i+1].others) < quietCPUs {
+			quiet = append(quiet, p.rate/((raw[i].rate+raw[i+1].rate)/2))
+		}
+	}
+	if len(quiet) > 0 && len(quiet) < len(srv) {
+		add(fmt.Sprintf("the same, %d of %d turns in which others used under %g CPUs", len(quiet), len(srv), quietCPUs), "", "", quiet)
+	}
 	add("CPU time of the raw session", "s per million tokens", "", rawOf(func(p rawPhase) float64 { return p.cpu }))
 	add("CPU time of the server", "s per million tokens", "", of(func(p serverPhase) float64 { return p.cpu }))
 	add("raw session : server in CPU time a token, turn by turn", "", "", pair(func(p serverPhase, r rawPhase) float64 { return r.cpu / p.cpu }))

@@ -90,6 +90,10 @@ func (f storeFlags) library(s *models.Store) (string, error) {
 	if f.OrtLibrary != "" {
 		return f.OrtLibrary, nil
 	}
+	path, err := s.RuntimeLibrary()
+	if err != nil {
+		return "", err
+	}
 	rep, err := s.VerifyRuntime()
 	if err != nil {
 		return "", err
@@ -99,7 +103,7 @@ func (f storeFlags) library(s *models.Store) (string, error) {
 			return "", fmt.Errorf("ONNX Runtime in %s: %s is %s (sha256 %s wanted, %s found); run `ragate setup`", rep.Dir, file.Path, file.State, file.Want, file.Got)
 		}
 	}
-	return s.RuntimeLibrary()
+	return path, nil
 }
 
 // validate reports every setting that cannot be used, at once.

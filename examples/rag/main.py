@@ -46,7 +46,7 @@ HANDBOOK: Dict[str, str] = {
 CONVERSATION = [
     "Hi there!",
     "How many days of paid leave do I get in a year?",
-    "and what happens to leave days I did not use?",
+    "and are unused leave days paid out?",
     "bedankt!",
     "Which hotel costs are reimbursed?",
     "How do I apply for a parking permit for my boat?",

@@ -49,8 +49,12 @@ class Ragate:
                 [binary, "serve", "--listen", "127.0.0.1:0"], env={**os.environ, **environment}, stdout=log, stderr=log
             )
         self.url = self._await_ready()
-        info = httpx.get(self.url + "/info", headers=_key(environment)).json()
-        self.version, self.models = info["version"], [m["id"] for m in info["models"]]
+        try:
+            info = httpx.get(self.url + "/info", headers=_key(environment)).json()
+            self.version, self.models = info["version"], [m["id"] for m in info["models"]]
+        except BaseException:
+            self.stop()  # nobody else has it yet
+            raise
 
     def _await_ready(self) -> str:
         end = time.monotonic() + START_TIMEOUT
@@ -59,7 +63,9 @@ class Ragate:
                 if '"msg":"ready"' in line:
                     return json.loads(line)["url"]
             time.sleep(0.1)
-        self.stop()
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
         pytest.fail(f"the server did not become ready:\n{self.log.read_text()[-4000:]}")
 
     def requests(self) -> Dict[str, int]:
@@ -78,7 +84,7 @@ class Ragate:
                 for route, n in self.requests().items():
                     _requests[route] = _requests.get(route, 0) + n
             except httpx.HTTPError:
-                pass  # one that never became ready has counted nothing
+                pass  # it stops all the same
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(timeout=60)
 

@@ -178,23 +178,21 @@ def _read(call: _Call[T], response: httpx.Response) -> T:
 
 def _status_error(response: httpx.Response) -> StatusError:
     """Reads the server's own error body, and takes whatever else there is as the message: a proxy in between has its own pages."""
-    message, code, param = "", None, None
+    said: Dict[str, Optional[str]] = {}
     try:
         body = response.json()
     except (ValueError, RecursionError):
         body = None
     if isinstance(body, dict):
         error = body.get("error")
-        if isinstance(error, dict):
-            message, code, param = (error.get(k) if isinstance(error.get(k), str) else None for k in ("message", "code", "param"))
-        elif isinstance(body.get("message"), str):
-            message = body["message"]
+        inner = error if isinstance(error, dict) else body
+        said = {k: inner[k] for k in ("message", "code", "param") if isinstance(inner.get(k), str)}
     retry = response.headers.get("Retry-After", "")
     return StatusError(
         response.status_code,
-        message or _clip(response.text) or response.reason_phrase,
-        code,
-        param,
+        said.get("message") or _clip(response.text) or response.reason_phrase,
+        said.get("code"),
+        said.get("param"),
         response.headers.get("X-Request-Id"),
         float(retry) if retry.isascii() and retry.isdigit() else None,
     )

@@ -132,9 +132,10 @@ def _retrieve(reason: str) -> QueryDecision:
 def _metadata(data: Dict[str, Any], call_type: str) -> Dict[str, Any]:
     """The dict that the proxy logs and keeps to itself; made where the request has none."""
     key = "metadata" if call_type in _CHAT or "litellm_metadata" not in data else "litellm_metadata"
-    if not isinstance(data.get(key), dict):
-        data[key] = {}
-    return data[key]
+    metadata = data.get(key)
+    if not isinstance(metadata, dict):
+        metadata = data[key] = {}
+    return metadata
 
 
 def _conversation(data: Dict[str, Any], call_type: str) -> Optional[Tuple[Optional[str], List[Turn], str]]:
