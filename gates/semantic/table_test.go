@@ -15,9 +15,9 @@ import (
 
 // The table of docs/gate-table.md is this test's output:
 //
-//	python3 tools/gate_vectors.py --embedder FOLDER --out /tmp/gate.bin gates/semantic/references.yaml \
+//	python3 tools/gate_vectors.py --embedder FOLDER --out gate.bin gates/semantic/references.yaml \
 //	    gates/semantic/testdata/*.jsonl DEV.jsonl CRANFIELD/queries.jsonl
-//	go test ./gates/semantic -run TestTable -args -vectors /tmp/gate.bin -dev DEV.jsonl -cranfield CRANFIELD/queries.jsonl -table docs/gate-table.md
+//	go test ./gates/semantic -run TestTable -args -vectors gate.bin -dev DEV.jsonl -cranfield CRANFIELD/queries.jsonl -table docs/gate-table.md
 //
 // Without these flags it runs on the committed fixture, without the given file, and writes nothing.
 var (

@@ -614,14 +614,14 @@ func TestFromEnv(t *testing.T) {
 		env  func(string) string
 		want hub.Config
 	}{
-		{env(), hub.Config{CacheDir: "/home/u/.cache/huggingface/hub", TokenPath: "/home/u/.cache/huggingface/token"}},
+		{env(), hub.Config{CacheDir: "/u/.cache/huggingface/hub", TokenPath: "/u/.cache/huggingface/token"}},
 		{env("XDG_CACHE_HOME", "/c"), hub.Config{CacheDir: "/c/huggingface/hub", TokenPath: "/c/huggingface/token"}},
-		{env("HF_HOME", "~/hf", "XDG_CACHE_HOME", "/c", "HF_TOKEN", " t\n"), hub.Config{CacheDir: "/home/u/hf/hub", TokenPath: "/home/u/hf/token", Token: "t"}},
+		{env("HF_HOME", "~/hf", "XDG_CACHE_HOME", "/c", "HF_TOKEN", " t\n"), hub.Config{CacheDir: "/u/hf/hub", TokenPath: "/u/hf/token", Token: "t"}},
 		{env("HF_HOME", "/hf", "HF_HUB_CACHE", "/cache", "HF_TOKEN_PATH", "/t", "HF_ENDPOINT", "https://mirror.test", "HF_HUB_OFFLINE", "yes"),
 			hub.Config{CacheDir: "/cache", TokenPath: "/t", Endpoint: "https://mirror.test", Offline: true}},
-		{env("HF_HUB_OFFLINE", "0"), hub.Config{CacheDir: "/home/u/.cache/huggingface/hub", TokenPath: "/home/u/.cache/huggingface/token"}},
+		{env("HF_HUB_OFFLINE", "0"), hub.Config{CacheDir: "/u/.cache/huggingface/hub", TokenPath: "/u/.cache/huggingface/token"}},
 	} {
-		if got := hub.FromEnv(c.env, "/home/u"); got != c.want {
+		if got := hub.FromEnv(c.env, "/u"); got != c.want {
 			t.Errorf("got %+v, want %+v", got, c.want)
 		}
 	}
