@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"ragate/gates/internal/yamltext"
 	"ragate/gates/textnorm"
 )
 
@@ -70,46 +71,11 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// text is a scalar and the line it stands on. Every scalar is taken as written: an unquoted no is the word "no".
-type text struct {
-	value string
-	line  int
-}
-
-func (t *text) UnmarshalYAML(n *yaml.Node) error {
-	if n.Kind != yaml.ScalarNode {
-		return wrongType(n, "a list or mapping where a text belongs")
-	}
-	t.value, t.line = n.Value, n.Line
-	return nil
-}
-
-// wrongType is an error that the decoder collects, so that it goes on to find the others.
-func wrongType(n *yaml.Node, reason string) error {
-	return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %s", n.Line, reason)}}
-}
-
-// texts is a list of scalars. It decodes item by item because the decoder drops nulls from lists, and null is a word too.
-type texts []text
-
-func (t *texts) UnmarshalYAML(n *yaml.Node) error {
-	if n.Kind != yaml.SequenceNode {
-		return wrongType(n, "one value where a list belongs")
-	}
-	*t = make(texts, len(n.Content))
-	var all yaml.TypeError
-	for i, item := range n.Content {
-		if item.Kind != yaml.ScalarNode {
-			all.Errors = append(all.Errors, fmt.Sprintf("line %d: a list or mapping where a text belongs", item.Line))
-			continue
-		}
-		(*t)[i] = text{item.Value, item.Line}
-	}
-	if len(all.Errors) > 0 {
-		return &all
-	}
-	return nil
-}
+// Short names for what the files are made of.
+type (
+	text  = yamltext.Text
+	texts = yamltext.Texts
+)
 
 type fileYAML struct {
 	Language       text       `yaml:"language"`
@@ -218,7 +184,7 @@ func (l *loader) decode(f File, into *fileYAML) bool {
 
 // add takes over the rules of one file, without compiling the joint expression.
 func (l *loader) add(name string, f *fileYAML) {
-	lang := f.Language.value
+	lang := f.Language.Value
 	if lang == "" {
 		l.fail(name, 1, "", "language is missing, for example: language: nl")
 	}
@@ -227,12 +193,12 @@ func (l *loader) add(name string, f *fileYAML) {
 	}
 	words := func(list texts, into map[string]bool, field string, oneWord bool) {
 		for _, t := range list {
-			w := fold(textnorm.Plain(t.value))
+			w := fold(textnorm.Plain(t.Value))
 			switch {
 			case w == "":
-				l.fail(name, t.line, "", "%s: %q holds no letters", field, t.value)
+				l.fail(name, t.Line, "", "%s: %q holds no letters", field, t.Value)
 			case oneWord && strings.Contains(w, " "):
-				l.fail(name, t.line, "", "%s: %q is more than one word", field, t.value)
+				l.fail(name, t.Line, "", "%s: %q is more than one word", field, t.Value)
 			default:
 				into[w] = true
 			}
@@ -248,10 +214,10 @@ func (l *loader) add(name string, f *fileYAML) {
 }
 
 func (l *loader) addRule(name, lang string, r *ruleYAML, here map[string]string) {
-	id, line := r.ID.value, r.ID.line
+	id, line := r.ID.Value, r.ID.Line
 	if id == "" {
 		if len(r.Phrases) > 0 {
-			line = r.Phrases[0].line
+			line = r.Phrases[0].Line
 		}
 		l.fail(name, line, "", "a rule without id")
 		return
@@ -274,16 +240,16 @@ func (l *loader) addRule(name, lang string, r *ruleYAML, here map[string]string)
 		l.fail(name, line, id, "no counter_examples: write at least one message that must not match")
 	}
 	index := len(l.m.rules)
-	l.m.rules = append(l.m.rules, rule{id: id, language: lang, about: r.About.value, needsHistory: r.NeedsHistory, notAfterQuestion: r.NotAfterQuestion})
+	l.m.rules = append(l.m.rules, rule{id: id, language: lang, about: r.About.Value, needsHistory: r.NeedsHistory, notAfterQuestion: r.NotAfterQuestion})
 	for _, p := range r.Phrases {
-		key := fold(textnorm.Plain(p.value))
+		key := fold(textnorm.Plain(p.Value))
 		if key == "" {
-			l.fail(name, p.line, id, "phrase %q holds no letters", p.value)
+			l.fail(name, p.Line, id, "phrase %q holds no letters", p.Value)
 			continue
 		}
 		if other, twice := here[key]; twice {
 			if other != id {
-				l.fail(name, p.line, id, "phrase %q stands in rule %s too", p.value, other)
+				l.fail(name, p.Line, id, "phrase %q stands in rule %s too", p.Value, other)
 			}
 			continue // the same phrase under another spelling
 		}
@@ -293,17 +259,17 @@ func (l *loader) addRule(name, lang string, r *ruleYAML, here map[string]string)
 		}
 	}
 	for _, p := range r.Patterns {
-		re, err := regexp.Compile(`^(?:` + p.value + `)$`)
+		re, err := regexp.Compile(`^(?:` + p.Value + `)$`)
 		switch {
 		case err != nil:
-			l.fail(name, p.line, id, "pattern %q: %v", p.value, err)
+			l.fail(name, p.Line, id, "pattern %q: %v", p.Value, err)
 		case re.MatchString(""):
-			l.fail(name, p.line, id, "pattern %q matches the empty text", p.value)
-		case p.value != strings.ToLower(p.value) && !strings.Contains(p.value, `\`):
-			l.fail(name, p.line, id, "pattern %q holds capitals, and messages are lower-cased first", p.value)
+			l.fail(name, p.Line, id, "pattern %q matches the empty text", p.Value)
+		case p.Value != strings.ToLower(p.Value) && !strings.Contains(p.Value, `\`):
+			l.fail(name, p.Line, id, "pattern %q holds capitals, and messages are lower-cased first", p.Value)
 		default:
 			l.m.patterns = append(l.m.patterns, wordPattern{re: re, rule: index})
-			l.sources = append(l.sources, p.value)
+			l.sources = append(l.sources, p.Value)
 		}
 	}
 }
@@ -343,25 +309,25 @@ func (l *loader) check(files []File, o Options) {
 	for i, f := range files {
 		alone := load(files[i:i+1], o).m
 		for _, r := range l.decoded[i].Rules {
-			id := r.ID.value
+			id := r.ID.Value
 			for _, e := range r.Examples {
 				c := Context{History: r.NeedsHistory}
-				got, ok := alone.Match(e.value, c)
+				got, ok := alone.Match(e.Value, c)
 				switch {
 				case !ok:
-					l.fail(f.Name, e.line, id, "its example %q does not match", e.value)
+					l.fail(f.Name, e.Line, id, "its example %q does not match", e.Value)
 				case got.Rule != id:
-					l.fail(f.Name, e.line, id, "its example %q is matched by rule %s", e.value, got.Rule)
+					l.fail(f.Name, e.Line, id, "its example %q is matched by rule %s", e.Value, got.Rule)
 				default:
-					if _, ok := l.m.Match(e.value, c); !ok {
-						l.fail(f.Name, e.line, id, "its example %q does not match once the other files are there", e.value)
+					if _, ok := l.m.Match(e.Value, c); !ok {
+						l.fail(f.Name, e.Line, id, "its example %q does not match once the other files are there", e.Value)
 					}
 				}
 			}
 			for _, e := range r.CounterExamples {
 				for _, c := range []Context{{}, {History: true}} {
-					if got, ok := l.matchRules(e.value, c); ok {
-						l.fail(f.Name, e.line, id, "its counter-example %q bypasses by rule %s (in a conversation: %t)", e.value, got.Rule, c.History)
+					if got, ok := l.matchRules(e.Value, c); ok {
+						l.fail(f.Name, e.Line, id, "its counter-example %q bypasses by rule %s (in a conversation: %t)", e.Value, got.Rule, c.History)
 						break
 					}
 				}

@@ -15,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"ragate/gates/internal/yamltext"
 	"ragate/gates/textnorm"
 )
 
@@ -94,46 +95,11 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// text is a scalar and its line. Every scalar is taken as written: an unquoted no is the word "no".
-type text struct {
-	value string
-	line  int
-}
-
-func (t *text) UnmarshalYAML(n *yaml.Node) error {
-	if n.Kind != yaml.ScalarNode {
-		return wrongType(n, "a list or mapping where a text belongs")
-	}
-	t.value, t.line = n.Value, n.Line
-	return nil
-}
-
-// wrongType is an error that the decoder collects, so that it goes on to find the others.
-func wrongType(n *yaml.Node, reason string) error {
-	return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %s", n.Line, reason)}}
-}
-
-// texts is a list of scalars. It decodes item by item because the decoder drops nulls from lists, and null is a word too.
-type texts []text
-
-func (t *texts) UnmarshalYAML(n *yaml.Node) error {
-	if n.Kind != yaml.SequenceNode {
-		return wrongType(n, "one value where a list belongs")
-	}
-	*t = make(texts, len(n.Content))
-	var all yaml.TypeError
-	for i, item := range n.Content {
-		if item.Kind != yaml.ScalarNode {
-			all.Errors = append(all.Errors, fmt.Sprintf("line %d: a list or mapping where a text belongs", item.Line))
-			continue
-		}
-		(*t)[i] = text{item.Value, item.Line}
-	}
-	if len(all.Errors) > 0 {
-		return &all
-	}
-	return nil
-}
+// Short names for what the files are made of.
+type (
+	text  = yamltext.Text
+	texts = yamltext.Texts
+)
 
 type fileYAML struct {
 	Version        text             `yaml:"version"`
@@ -178,17 +144,17 @@ func Parse(data []byte) (*Set, error) {
 	p := &parser{set: &Set{conversational: map[string]bool{}, vocabulary: map[string]int{}, methods: map[string]Method{}}}
 	var f fileYAML
 	if p.decode(data, &f) {
-		p.set.Version = f.Version.value
-		if f.Version.value == "" {
+		p.set.Version = f.Version.Value
+		if f.Version.Value == "" {
 			p.fail(1, "", `version is missing, for example: version: "1"`)
 		}
 		for _, lang := range slices.Sorted(maps.Keys(f.Conversational)) {
 			for _, w := range f.Conversational[lang] {
-				switch words := contentForms(w.value); len(words) {
+				switch words := contentForms(w.Value); len(words) {
 				case 1:
 					p.set.conversational[words[0]] = true
 				default:
-					p.fail(w.line, "conversational_words", "%q is not one word", w.value)
+					p.fail(w.Line, "conversational_words", "%q is not one word", w.Value)
 				}
 			}
 		}
@@ -241,46 +207,46 @@ func (p *parser) categories(list []categoryYAML) {
 	kinds := map[Kind]int{}
 	for i := range list {
 		c := &list[i]
-		where := "category " + c.ID.value
-		if c.ID.value == "" {
+		where := "category " + c.ID.Value
+		if c.ID.Value == "" {
 			where = fmt.Sprintf("category number %d", i+1)
-			p.fail(c.Kind.line, where, "id is missing")
-		} else if line, twice := ids[c.ID.value]; twice {
-			p.fail(c.ID.line, where, "the id is taken by the category at line %d", line)
+			p.fail(c.Kind.Line, where, "id is missing")
+		} else if line, twice := ids[c.ID.Value]; twice {
+			p.fail(c.ID.Line, where, "the id is taken by the category at line %d", line)
 		}
-		ids[c.ID.value] = c.ID.line
-		kind := Kind(c.Kind.value)
+		ids[c.ID.Value] = c.ID.Line
+		kind := Kind(c.Kind.Value)
 		switch kind {
 		case NonRetrieval:
 			if c.NearMiss {
-				p.fail(c.ID.line, where, "near_miss belongs to knowledge categories")
+				p.fail(c.ID.Line, where, "near_miss belongs to knowledge categories")
 			}
 		case Knowledge:
 			if c.NeedsHistory || c.NotAfterQuestion {
-				p.fail(c.ID.line, where, "needs_history and not_after_question belong to non_retrieval categories")
+				p.fail(c.ID.Line, where, "needs_history and not_after_question belong to non_retrieval categories")
 			}
 		default:
-			p.fail(c.ID.line, where, "kind is %q, not non_retrieval or knowledge", c.Kind.value)
+			p.fail(c.ID.Line, where, "kind is %q, not non_retrieval or knowledge", c.Kind.Value)
 		}
 		index := len(p.set.Categories)
-		p.set.Categories = append(p.set.Categories, Category{ID: c.ID.value, Kind: kind, About: c.About.value,
+		p.set.Categories = append(p.set.Categories, Category{ID: c.ID.Value, Kind: kind, About: c.About.Value,
 			NeedsHistory: c.NeedsHistory, NotAfterQuestion: c.NotAfterQuestion, NearMiss: c.NearMiss})
 		n := 0
 		for _, lang := range slices.Sorted(maps.Keys(c.References)) {
 			if lang == "" {
-				p.fail(c.ID.line, where, "a language without a name")
+				p.fail(c.ID.Line, where, "a language without a name")
 			}
 			for _, t := range c.References[lang] {
-				if len(textnorm.Words(t.value)) == 0 {
-					p.fail(t.line, where, "reference %q holds no words", t.value)
+				if len(textnorm.Words(t.Value)) == 0 {
+					p.fail(t.Line, where, "reference %q holds no words", t.Value)
 					continue
 				}
-				p.set.References = append(p.set.References, Reference{Category: index, Language: lang, Text: t.value})
+				p.set.References = append(p.set.References, Reference{Category: index, Language: lang, Text: t.Value})
 				n++
 			}
 		}
 		if n == 0 {
-			p.fail(c.ID.line, where, "no references")
+			p.fail(c.ID.Line, where, "no references")
 		}
 		if !c.NeedsHistory {
 			kinds[kind]++
@@ -295,7 +261,7 @@ func (p *parser) categories(list []categoryYAML) {
 
 func (p *parser) methods(y *methodsYAML) {
 	s := p.set
-	s.CalibratedFor = y.CalibratedFor.value
+	s.CalibratedFor = y.CalibratedFor.Value
 	simple := func(name string, t *thresholdYAML) {
 		switch {
 		case t == nil:
@@ -347,9 +313,9 @@ func (p *parser) methods(y *methodsYAML) {
 			s.methods[Combined] = m
 		}
 	}
-	s.defaultMethod = y.Default.value
+	s.defaultMethod = y.Default.Value
 	if _, known := s.methods[s.defaultMethod]; !known && len(p.errs) == 0 {
-		p.fail(y.Default.line, "methods", "default is %q, which the file does not define", s.defaultMethod)
+		p.fail(y.Default.Line, "methods", "default is %q, which the file does not define", s.defaultMethod)
 	}
 }
 
