@@ -18,6 +18,7 @@ type EngineConfig struct {
 	Runtime         *ort.Runtime
 	Machine         Machine
 	CacheDir        string // where rewritten graphs are kept
+	SpareDir        string // where they are put when CacheDir cannot be written; whoever named it removes it after Close. "": nowhere
 	MaxQueuedTokens int
 	MaxBatchTokens  int           // padded tokens of one batch; 0: what one stream runs in a Slice
 	Slice           time.Duration // what one batch may take

@@ -831,7 +831,7 @@ func TestTheEngineIsUsedInOrder(t *testing.T) {
 		if err := e.Start(t.Context()); err == nil {
 			t.Error("a second start gave no error")
 		}
-		if _, err := e.LoadEmbedder(models.Manifest{ID: "late"}, Settings{}); err == nil || !strings.Contains(err.Error(), "started") {
+		if _, err := e.LoadEmbedder(t.Context(), models.Manifest{ID: "late"}, Settings{}); err == nil || !strings.Contains(err.Error(), "started") {
 			t.Errorf("loading after the start: %v", err)
 		}
 		if err := ask(ms[0]); err != nil {
@@ -842,7 +842,7 @@ func TestTheEngineIsUsedInOrder(t *testing.T) {
 		if err := e.Start(t.Context()); !errors.Is(err, ErrClosed) {
 			t.Errorf("start after Close: %v", err)
 		}
-		if _, err := e.LoadReranker(models.Manifest{ID: "late"}, Settings{}); !errors.Is(err, ErrClosed) {
+		if _, err := e.LoadReranker(t.Context(), models.Manifest{ID: "late"}, Settings{}); !errors.Is(err, ErrClosed) {
 			t.Errorf("loading after Close: %v", err)
 		}
 	})

@@ -39,9 +39,10 @@ func (c *core) shape() shape {
 // Model is a loaded bi-encoder or cross-encoder. Which of Embed and Rerank works is said by Info().Kind.
 type Model struct{ core *core }
 
-// LoadEmbedder puts a bi-encoder on the engine. Errors: *models.LoadError, *models.IOError, *UnavailableError, those of tokenize.Parse.
-func (e *Engine) LoadEmbedder(m models.Manifest, set Settings) (*Model, error) {
-	c, err := e.load(m, models.KindEmbedder, set)
+// LoadEmbedder puts a bi-encoder on the engine. ctx bounds the loading: it is looked at between the native calls, of which none takes
+// longer than reading the model. Errors: *models.LoadError, *models.IOError, *UnavailableError, those of tokenize.Parse, ctx's.
+func (e *Engine) LoadEmbedder(ctx context.Context, m models.Manifest, set Settings) (*Model, error) {
+	c, err := e.load(ctx, m, models.KindEmbedder, set)
 	if err != nil {
 		return nil, err
 	}
@@ -49,15 +50,15 @@ func (e *Engine) LoadEmbedder(m models.Manifest, set Settings) (*Model, error) {
 }
 
 // LoadReranker puts a cross-encoder on the engine. Errors as LoadEmbedder's.
-func (e *Engine) LoadReranker(m models.Manifest, set Settings) (*Model, error) {
-	c, err := e.load(m, models.KindReranker, set)
+func (e *Engine) LoadReranker(ctx context.Context, m models.Manifest, set Settings) (*Model, error) {
+	c, err := e.load(ctx, m, models.KindReranker, set)
 	if err != nil {
 		return nil, err
 	}
 	return &Model{core: c}, nil
 }
 
-func (e *Engine) load(m models.Manifest, kind models.Kind, set Settings) (*core, error) {
+func (e *Engine) load(ctx context.Context, m models.Manifest, kind models.Kind, set Settings) (*core, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -85,6 +86,9 @@ func (e *Engine) load(m models.Manifest, kind models.Kind, set Settings) (*core,
 	if err != nil {
 		return nil, &models.LoadError{Model: m.ID, Path: m.GraphPath, Reason: "the ONNX file cannot be read", Err: err}
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	inputs, outputs, err := e.cfg.Runtime.Describe(m.GraphPath)
 	if err != nil {
 		return nil, &models.LoadError{Model: m.ID, Path: m.GraphPath, Reason: "ONNX Runtime does not load the graph", Err: err}
@@ -106,7 +110,7 @@ func (e *Engine) load(m models.Manifest, kind models.Kind, set Settings) (*core,
 		c.head.width = 1
 	}
 	i := slices.IndexFunc(outputs, func(t models.TensorInfo) bool { return t.Name == binding.Output })
-	if err := e.openSession(c, set, facts, binding, outputs[i]); err != nil {
+	if err := e.openSession(ctx, c, set, facts, binding, outputs[i]); err != nil {
 		return nil, err
 	}
 	c.info = Info{
@@ -125,25 +129,34 @@ func (e *Engine) load(m models.Manifest, kind models.Kind, set Settings) (*core,
 }
 
 // openSession takes the first way of the plan that works. With provider `auto` the ways that fail become warnings.
-func (e *Engine) openSession(c *core, set Settings, facts *graph.Facts, binding models.Binding, output models.TensorInfo) error {
+func (e *Engine) openSession(ctx context.Context, c *core, set Settings, facts *graph.Facts, binding models.Binding, output models.TensorInfo) error {
 	ways, out, err := plans(set, e.cfg.Machine, facts.DynamicallyQuantized, e.cfg.Runtime.Check)
 	if err != nil {
 		return fmt.Errorf("model %s: %w", c.manifest.ID, err)
 	}
 	var failed []error
 	for _, w := range ways {
-		path, err := e.graphFor(c.manifest, w, facts, binding)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		path, warning, err := e.graphFor(ctx, c.manifest, w, facts, binding)
 		if err == nil {
-			err = e.open(c, w, ort.SessionConfig{
+			err = e.open(ctx, c, w, ort.SessionConfig{
 				GraphPath: path, Provider: w.provider, Arithmetic: w.arithmetic, Streams: w.streams, Threads: w.threads,
 				Binding: binding, Output: output,
 			})
 		}
 		if err == nil {
+			if warning != "" {
+				c.plan.warnings = append(c.plan.warnings, warning)
+			}
 			for _, f := range failed {
 				c.plan.warnings = append(c.plan.warnings, f.Error())
 			}
 			return nil
+		}
+		if ctx.Err() != nil { // the way did not fail
+			return ctx.Err()
 		}
 		failed = append(failed, err)
 	}
@@ -152,20 +165,21 @@ func (e *Engine) openSession(c *core, set Settings, facts *graph.Facts, binding 
 }
 
 // open makes the session of one plan and lets it show that it computes the right thing.
-func (e *Engine) open(c *core, w plan, cfg ort.SessionConfig) error {
+func (e *Engine) open(ctx context.Context, c *core, w plan, cfg ort.SessionConfig) error {
 	s, err := e.cfg.Runtime.NewSession(cfg)
 	if err != nil {
 		return err
 	}
 	c.session, c.config, c.plan = nativeSession{s}, cfg, w
-	if err := c.measure(); err != nil {
+	if err := c.measure(ctx); err != nil {
 		return errors.Join(fmt.Errorf("%s: self-test: %w", w.provider, err), s.Close())
 	}
 	return nil
 }
 
-// graphFor gives the file that a plan runs: the model's own, or one rewritten from it and kept by its hash.
-func (e *Engine) graphFor(m models.Manifest, w plan, facts *graph.Facts, binding models.Binding) (string, error) {
+// graphFor gives the file that a plan runs: the model's own, or one rewritten from it and kept by its hash. Where it cannot be kept, it is
+// made in the spare folder, and the warning says so.
+func (e *Engine) graphFor(ctx context.Context, m models.Manifest, w plan, facts *graph.Facts, binding models.Binding) (path, warning string, err error) {
 	type rewrite struct {
 		version string
 		apply   func(model []byte) ([]byte, error)
@@ -187,23 +201,44 @@ func (e *Engine) graphFor(m models.Manifest, w plan, facts *graph.Facts, binding
 		}})
 	}
 	if len(steps) == 0 {
-		return m.GraphPath, nil
+		return m.GraphPath, "", nil
 	}
 	versions := make([]string, len(steps))
 	for i, s := range steps {
 		versions[i] = s.version
 	}
-	entry, err := graph.Cached(e.cfg.CacheDir, graph.Source{Path: m.GraphPath, SHA256: m.GraphSHA256}, strings.Join(versions, "+"),
-		func(model []byte) (out []byte, err error) {
-			out = model
-			for _, s := range steps {
-				if out, err = s.apply(out); err != nil {
-					return nil, err
+	cached := func(dir string) (string, error) {
+		entry, err := graph.Cached(dir, graph.Source{Path: m.GraphPath, SHA256: m.GraphSHA256}, strings.Join(versions, "+"),
+			func(model []byte) (out []byte, err error) {
+				out = model
+				for _, s := range steps {
+					if err := ctx.Err(); err != nil {
+						return nil, err
+					}
+					if out, err = s.apply(out); err != nil {
+						return nil, err
+					}
 				}
-			}
-			return out, nil
-		})
-	return entry.Path, err
+				return out, nil
+			})
+		return entry.Path, err
+	}
+	path, err = cached(e.cfg.CacheDir)
+	var full *graph.CacheError
+	if !errors.As(err, &full) {
+		return path, "", err
+	}
+	if e.cfg.SpareDir != "" {
+		path, spare := cached(e.cfg.SpareDir)
+		if spare == nil {
+			return path, err.Error() + "; until then every start makes it anew, in the folder for temporary files", nil
+		}
+		err = errors.Join(err, spare)
+	}
+	if !w.weightOnly { // pruning only saves time: the model's own graph computes the same
+		return m.GraphPath, err.Error() + "; the model runs with its unused outputs", nil
+	}
+	return "", "", err
 }
 
 // fileSafe keeps of a tensor's name what may stand in a file name.

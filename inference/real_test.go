@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"ragate/inference/ort"
 	"ragate/internal/testenv"
 	"ragate/models"
+	"ragate/models/graph"
 )
 
 // The library is loaded once for all tests of the package, and rewritten graphs and measurements are kept among them, in a folder that
@@ -102,9 +104,9 @@ func realEngine(t testing.TB, set Settings, cfg EngineConfig) (e *Engine, emb, r
 		}
 	}
 	var err error
-	emb, err = e.LoadEmbedder(manifest(t, models.DefaultEmbedder), set)
+	emb, err = e.LoadEmbedder(t.Context(), manifest(t, models.DefaultEmbedder), set)
 	fail(err)
-	rr, err = e.LoadReranker(manifest(t, models.DefaultReranker), set)
+	rr, err = e.LoadReranker(t.Context(), manifest(t, models.DefaultReranker), set)
 	fail(err)
 	fail(e.Start(t.Context()))
 	return e, emb, rr
@@ -353,7 +355,7 @@ func TestMeasurementsAreRecalled(t *testing.T) {
 	known := Measured{Drift: Drift{MaxLogit: 0.125, MinCosine: 0.5, Rows: 3}, Fidelity: Drift{MinCosine: 0.25, Rows: 2}, TokensPerSecond: 123_450}
 	e := NewEngine(EngineConfig{Runtime: openRuntime(t), CacheDir: realCache, Machine: ThisMachine(), Memory: recalls{known}})
 	defer closeNow(t, e)
-	m, err := e.LoadReranker(manifest(t, models.DefaultReranker), Settings{Precision: INT8})
+	m, err := e.LoadReranker(t.Context(), manifest(t, models.DefaultReranker), Settings{Precision: INT8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -373,7 +375,7 @@ func loadFails(t *testing.T, set Settings, m Machine) error {
 	t.Helper()
 	e := NewEngine(EngineConfig{Runtime: openRuntime(t), CacheDir: t.TempDir(), Machine: m})
 	defer closeNow(t, e)
-	_, err := e.LoadEmbedder(manifest(t, models.DefaultEmbedder), set)
+	_, err := e.LoadEmbedder(t.Context(), manifest(t, models.DefaultEmbedder), set)
 	if err == nil {
 		t.Fatalf("%+v on %+v: no error", set, m)
 	}
@@ -406,15 +408,15 @@ func TestAModelOfTheOtherKindIsRefused(t *testing.T) {
 	e := NewEngine(EngineConfig{Runtime: openRuntime(t), CacheDir: t.TempDir(), Machine: ThisMachine()})
 	defer closeNow(t, e)
 	var load *models.LoadError
-	if _, err := e.LoadEmbedder(manifest(t, models.DefaultReranker), Settings{}); !errors.As(err, &load) {
+	if _, err := e.LoadEmbedder(t.Context(), manifest(t, models.DefaultReranker), Settings{}); !errors.As(err, &load) {
 		t.Errorf("a reranker as embedder: %v", err)
 	}
-	if _, err := e.LoadReranker(manifest(t, models.DefaultReranker), Settings{MaxTokens: 3}); err == nil || !strings.Contains(err.Error(), "special tokens") {
+	if _, err := e.LoadReranker(t.Context(), manifest(t, models.DefaultReranker), Settings{MaxTokens: 3}); err == nil || !strings.Contains(err.Error(), "special tokens") {
 		t.Errorf("a limit that holds no text: %v", err)
 	}
 	m := manifest(t, models.DefaultEmbedder)
 	m.TokenizerPath = m.GraphPath
-	if _, err := e.LoadEmbedder(m, Settings{}); !errors.As(err, &load) || !strings.Contains(err.Error(), "tokenizer") {
+	if _, err := e.LoadEmbedder(t.Context(), m, Settings{}); !errors.As(err, &load) || !strings.Contains(err.Error(), "tokenizer") {
 		t.Errorf("a tokenizer that is none: %v", err)
 	}
 }
@@ -478,4 +480,64 @@ func TestCloseWhileRequestsRun(t *testing.T) {
 	if err != nil || math.Abs(length(v.Values)-1) > 1e-5 {
 		t.Errorf("after loading the library again: %v", err)
 	}
+}
+
+// TestLoadingStops: a context that has ended ends the loading of a real model, whatever other ways of running it there are left to try, and
+// the engine can still be closed. Its memory holds nothing of what was not measured to the end.
+func TestLoadingStops(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	mem := &endsAtRecall{end: cancel}
+	e := NewEngine(EngineConfig{Runtime: openRuntime(t), CacheDir: realCache, Machine: ThisMachine(), Memory: mem})
+	if _, err := e.LoadReranker(ctx, manifest(t, models.DefaultReranker), Settings{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want the context's error", err)
+	}
+	if mem.recalled != 1 || mem.remembered != 0 {
+		t.Errorf("%d ways were tried after the end, %d results kept", mem.recalled, mem.remembered)
+	}
+	closeNow(t, e)
+}
+
+// endsAtRecall is a memory that knows nothing, and ends a context when the first self-test begins.
+type endsAtRecall struct {
+	end                  func()
+	recalled, remembered int
+}
+
+func (m *endsAtRecall) Recall(string) (Measured, bool) {
+	m.recalled++
+	m.end()
+	return Measured{}, false
+}
+func (m *endsAtRecall) Remember(string, Measured) { m.remembered++ }
+
+// TestAFullCache: where rewritten graphs cannot be kept, they go to the spare folder, and the model says so; without one it is refused.
+func TestAFullCache(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := EngineConfig{Runtime: openRuntime(t), CacheDir: filepath.Join(file, "graphs"), SpareDir: filepath.Join(t.TempDir(), "spare"), Machine: ThisMachine()}
+	known := Measured{TokensPerSecond: 10_000}
+	cfg.Memory = recalls{known}
+	e := NewEngine(cfg)
+	m, err := e.LoadReranker(t.Context(), manifest(t, models.DefaultReranker), Settings{Precision: FP32})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := strings.Join(m.Info().Warnings, "\n"); !strings.Contains(w, "cannot keep a rewritten model") || !strings.Contains(w, file) {
+		t.Errorf("warnings: %q", w)
+	}
+	made, err := filepath.Glob(filepath.Join(cfg.SpareDir, "*", "*.onnx"))
+	if err != nil || len(made) != 1 {
+		t.Errorf("in the spare folder: %v, %v", made, err)
+	}
+	closeNow(t, e)
+
+	cfg.SpareDir = ""
+	e = NewEngine(cfg)
+	var full *graph.CacheError
+	if _, err := e.LoadReranker(t.Context(), manifest(t, models.DefaultReranker), Settings{Precision: FP32}); !errors.As(err, &full) {
+		t.Errorf("without a spare folder: %v", err)
+	}
+	closeNow(t, e)
 }

@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -45,8 +46,8 @@ const (
 )
 
 // measure runs the self-test on a fresh session, or recalls its result: whether the provider computes what float32 on the cpu provider
-// does, how far answers move with batch mates, and the token rate of one stream.
-func (c *core) measure() error {
+// does, how far answers move with batch mates, and the token rate of one stream. It stops between two runs when ctx ends.
+func (c *core) measure(ctx context.Context) error {
 	mem := c.engine.cfg.Memory
 	if mem != nil {
 		if got, ok := mem.Recall(c.key()); ok {
@@ -63,12 +64,12 @@ func (c *core) measure() error {
 		return err
 	}
 	defer st.Close()
-	alone, err := c.measureDrift(st, probes)
+	alone, err := c.measureDrift(ctx, st, probes)
 	if err != nil {
 		return err
 	}
 	if c.plan.provider != ort.CPU {
-		if err := c.measureFidelity(probes, alone); err != nil {
+		if err := c.measureFidelity(ctx, probes, alone); err != nil {
 			return err
 		}
 	}
@@ -79,19 +80,19 @@ func (c *core) measure() error {
 }
 
 // measureDrift returns each probe's answer when it runs alone.
-func (c *core) measureDrift(st runner, probes []ort.Row) (answers [][]float32, err error) {
+func (c *core) measureDrift(ctx context.Context, st runner, probes []ort.Row) (answers [][]float32, err error) {
 	sh := c.shape()
 	drift := newDrift(c.head.form)
 	var tokens int
 	var busy time.Duration
 	for i, p := range probes {
-		alone, err := c.answer(st, []ort.Row{p}, 0, sh.cols(len(p.IDs)))
+		alone, err := c.answer(ctx, st, []ort.Row{p}, 0, sh.cols(len(p.IDs)))
 		if err != nil {
 			return nil, err
 		}
 		answers = append(answers, alone)
 		began := time.Now()
-		again, err := c.answer(st, []ort.Row{p}, 0, sh.cols(len(p.IDs)))
+		again, err := c.answer(ctx, st, []ort.Row{p}, 0, sh.cols(len(p.IDs)))
 		if err != nil {
 			return nil, err
 		}
@@ -112,7 +113,7 @@ func (c *core) measureDrift(st runner, probes []ort.Row) (answers [][]float32, e
 			}
 			at := i % driftMates
 			rows = slices.Insert(rows, at, p)
-			among, err := c.answer(st, rows, at, cols)
+			among, err := c.answer(ctx, st, rows, at, cols)
 			if err != nil {
 				return nil, err
 			}
@@ -126,9 +127,12 @@ func (c *core) measureDrift(st runner, probes []ort.Row) (answers [][]float32, e
 }
 
 // measureFidelity holds the answers against float32 on the cpu provider, of the same graph.
-func (c *core) measureFidelity(probes []ort.Row, answers [][]float32) error {
+func (c *core) measureFidelity(ctx context.Context, probes []ort.Row, answers [][]float32) error {
 	cfg := c.config
 	cfg.Provider, cfg.Arithmetic, cfg.Streams, cfg.Threads = ort.CPU, ort.Float32, 1, c.engine.cfg.Machine.CPUs
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	ref, err := c.engine.cfg.Runtime.NewSession(cfg)
 	if err != nil {
 		return err
@@ -141,7 +145,7 @@ func (c *core) measureFidelity(probes []ort.Row, answers [][]float32) error {
 	defer st.Close()
 	d := newDrift(c.head.form)
 	for i, p := range probes {
-		want, err := c.answer(st, []ort.Row{p}, 0, len(p.IDs))
+		want, err := c.answer(ctx, st, []ort.Row{p}, 0, len(p.IDs))
 		if err != nil {
 			return err
 		}
@@ -157,7 +161,10 @@ func (c *core) measureFidelity(probes []ort.Row, answers [][]float32) error {
 }
 
 // answer runs the rows and reads the one at position at.
-func (c *core) answer(st runner, rows []ort.Row, at, cols int) ([]float32, error) {
+func (c *core) answer(ctx context.Context, st runner, rows []ort.Row, at, cols int) ([]float32, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	out, err := st.Run(rows, cols)
 	if err != nil {
 		return nil, err

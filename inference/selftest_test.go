@@ -1,6 +1,8 @@
 package inference
 
 import (
+	"context"
+	"errors"
 	"math"
 	"testing"
 
@@ -27,7 +29,7 @@ func probe(t *testing.T, form models.Form, sh shape, change func(v []float32, ro
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.measureDrift(st, probes)
+	_, err = c.measureDrift(t.Context(), st, probes)
 	return c, err
 }
 
@@ -133,5 +135,32 @@ func TestCompareDrift(t *testing.T) {
 	}
 	if d.MaxLogit != 3 {
 		t.Errorf("the largest of three distances is %v, want 3", d.MaxLogit)
+	}
+}
+
+// TestASelfTestStops: when its context ends, after the run that is under way and no later; nothing is remembered of it.
+func TestASelfTestStops(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	m := newStubModel(t, models.FormScores, 1, anyRows)
+	runs := 0
+	m.anyBatch, m.answer = true, func(v []float32, rows []ort.Row, r int) {
+		if r == 0 {
+			if runs++; runs == 3 {
+				cancel()
+			}
+		}
+	}
+	_, ms := stubEngine(EngineConfig{}, 1, m)
+	c := ms[0].core
+	probes, err := c.probes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := m.newStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = c.measureDrift(ctx, st, probes); !errors.Is(err, context.Canceled) || runs != 3 {
+		t.Errorf("%v after %d runs, want an end after 3", err, runs)
 	}
 }

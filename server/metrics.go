@@ -51,7 +51,7 @@ var (
 	rowsBuckets    = []float64{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256}
 )
 
-func newMetrics(version string, life *lifecycle) *metrics {
+func newMetrics(version string, life *lifecycle, expiry func() time.Time) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "ragate_" + name, Help: help}, labels)
 	}
@@ -96,6 +96,11 @@ func newMetrics(version string, life *lifecycle) *metrics {
 		build, m.requests, m.duration, m.inFlight, m.refused, m.items, m.tokens, m.cut, m.batchRows, m.batchTokens, m.batchPadding,
 		m.batchFailed, m.queueWait, m.inferenceTime, m.gateQueries, m.gateTurns, m.gateOutcome, m.modelInfo, m.modelTokens, newGauges(life),
 	)
+	if expiry != nil {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "ragate_tls_certificate_expiry_timestamp_seconds", Help: "When the TLS certificate in use ends, in seconds since 1970.",
+		}, func() float64 { return float64(expiry().Unix()) }))
+	}
 	m.handler = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 	return m
 }

@@ -85,8 +85,11 @@ func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {
 			}
 		}()
 
+		if s.cors(x) {
+			return nil
+		}
 		var err error
-		if name, ok := s.keys.find(r.Header); ok || open[x.route] {
+		if name, ok := s.keys.Load().find(r.Header); ok || open[x.route] {
 			x.key = name
 			err = next(c)
 		} else {
@@ -269,12 +272,12 @@ type keyring []struct {
 	hash [sha256.Size]byte
 }
 
-func newKeyring(keys []Key) keyring {
+func newKeyring(keys []Key) *keyring {
 	ring := make(keyring, len(keys))
 	for i, k := range keys {
 		ring[i].name, ring[i].hash = k.Name, sha256.Sum256([]byte(k.Key))
 	}
-	return ring
+	return &ring
 }
 
 // find returns the name of the key that a request carries; true with no name where no key is asked for.

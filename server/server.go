@@ -3,10 +3,12 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/labstack/echo/v4"
 
@@ -37,7 +39,7 @@ type Server struct {
 	echo     *echo.Echo
 	patterns map[string]bool // the routes' patterns: the values of the metrics' label
 	http     *http.Server
-	keys     keyring
+	keys     atomic.Pointer[keyring]
 
 	tokenizing chan struct{} // bounds how many /tokenize requests hold their token lists at once
 
@@ -53,17 +55,18 @@ func New(cfg Config, logger *slog.Logger) (*Server, error) {
 	s := &Server{
 		cfg:        cfg,
 		log:        logger,
-		keys:       newKeyring(cfg.Keys),
 		tokenizing: make(chan struct{}, tokenizeSlots),
 		life:       lifecycle{reason: "the models are being loaded", idle: make(chan struct{})},
 	}
-	s.metrics = newMetrics(cfg.Version, &s.life)
+	s.keys.Store(newKeyring(cfg.Keys))
+	s.metrics = newMetrics(cfg.Version, &s.life, cfg.CertificateExpiry)
 	s.echo = s.routes()
 	s.http = &http.Server{
 		Handler:           s.echo,
 		ReadHeaderTimeout: cfg.HeaderTimeout,
 		IdleTimeout:       cfg.IdleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
+		MaxHeaderBytes:    cfg.MaxHeaderBytes,
+		TLSConfig:         cfg.TLS,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug), // TLS scans, resets: not a fault of this side
 	}
 	return s, nil
@@ -75,11 +78,28 @@ func (s *Server) Handler() http.Handler { return s.echo }
 // Observer returns what the engine tells of its batches; they become metrics.
 func (s *Server) Observer() inference.Observer { return s.metrics }
 
-// Serve answers on ln until Shutdown, then returns nil; any other end is an error. It closes ln.
+// Serve answers on ln until Shutdown, then returns nil; any other end is an error. It closes ln. With Config.TLS it speaks HTTPS.
 func (s *Server) Serve(ln net.Listener) error {
-	if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+	serve := s.http.Serve
+	if s.cfg.TLS != nil {
+		serve = func(ln net.Listener) error { return s.http.ServeTLS(ln, "", "") }
+	}
+	if err := serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
+	return nil
+}
+
+// SetKeys replaces the keys that requests are asked for, from the next request on. Keys that cannot be used are an error, and so is an
+// end to asking: the old ones stay.
+func (s *Server) SetKeys(keys []Key) error {
+	if len(keys) == 0 && len(*s.keys.Load()) > 0 {
+		return errors.New("no key is left: a server that asks for keys goes on to do so")
+	}
+	if err := validateKeys(keys, func(i int) string { return fmt.Sprintf("entry %d", i+1) }); err != nil {
+		return err
+	}
+	s.keys.Store(newKeyring(keys))
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,15 +25,65 @@ type storeFlags struct {
 type modelFlags struct {
 	Embedder        string        `env:"RAGATE_EMBEDDER" default:"${embedder}" placeholder:"MODEL" help:"Bi-encoder: a catalogue name, org/name[@revision] on the hub, or a folder. ('${default}')"`
 	Reranker        string        `env:"RAGATE_RERANKER" default:"${reranker}" placeholder:"MODEL" help:"Cross-encoder, likewise. ('${default}')"`
+	GateEmbedder    string        `name:"gate-embedder" env:"RAGATE_GATE_EMBEDDER" placeholder:"MODEL" help:"Bi-encoder of the query gate alone. Default: the embedder."`
 	Provider        string        `env:"RAGATE_PROVIDER" default:"auto" enum:"auto,cpu,openvino,cuda,tensorrt" help:"Execution provider: ${enum}. One asked for by name that cannot run stops the start. ('${default}')"`
 	Precision       string        `env:"RAGATE_PRECISION" default:"auto" enum:"auto,fp32,bf16,int8,int8-batched" help:"Arithmetic: ${enum}. ('${default}')"`
-	MaxTokens       int           `env:"RAGATE_MAX_TOKENS" placeholder:"N" help:"Tokens per sequence or pair. Default, and the most: the model's."`
-	MaxQueuedTokens int           `env:"RAGATE_MAX_QUEUED_TOKENS" default:"262144" placeholder:"N" help:"Tokens that may wait; a request beyond is refused whole. ('${default}')"`
-	MaxBatchTokens  int           `env:"RAGATE_MAX_BATCH_TOKENS" placeholder:"N" help:"Padded tokens of one batch. Default: from the measured rate, so that a batch takes a slice."`
-	Slice           time.Duration `env:"RAGATE_SLICE" default:"20ms" placeholder:"TIME" help:"How long one batch may take on one stream. ('${default}')"`
-	Streams         int           `env:"RAGATE_STREAMS" placeholder:"N" help:"Runs in flight at once. Default: as many as CPUs, at most 8; 1 on a GPU."`
-	Threads         int           `env:"RAGATE_THREADS" placeholder:"N" help:"Compute threads of one run. Default: CPUs divided by streams."`
+	MaxTokens       int           `env:"RAGATE_MAX_TOKENS" range:"1.." zero:"the model's limit" placeholder:"N" help:"Tokens per sequence or pair. Default, and the most: the model's."`
+	MaxQueuedTokens int           `env:"RAGATE_MAX_QUEUED_TOKENS" range:"1.." default:"262144" placeholder:"N" help:"Tokens that may wait; a request beyond is refused whole. ('${default}')"`
+	MaxBatchTokens  int           `env:"RAGATE_MAX_BATCH_TOKENS" range:"1.." zero:"the default" placeholder:"N" help:"Padded tokens of one batch. Default: from the measured rate, so that a batch takes a slice."`
+	Slice           time.Duration `env:"RAGATE_SLICE" range:"1ns.." default:"20ms" placeholder:"TIME" help:"How long one batch may take on one stream. ('${default}')"`
+	Streams         int           `env:"RAGATE_STREAMS" range:"1.." zero:"the default" placeholder:"N" help:"Runs in flight at once. Default: as many as CPUs, at most 8; 1 on a GPU."`
+	Threads         int           `env:"RAGATE_THREADS" range:"1.." zero:"the default" placeholder:"N" help:"Compute threads of one run. Default: CPUs divided by streams."`
 	EscapeSpecial   bool          `env:"RAGATE_ESCAPE_SPECIAL" help:"Treat special tokens typed in a text as plain text."`
+}
+
+// serverFlags say whom the server answers, how much it takes on, and what it says of it.
+type serverFlags struct {
+	accessFlags `group:"Access"`
+	limitFlags  `group:"Limits and times"`
+	logFlags    `group:"Log"`
+}
+
+// accessFlags say whom the server answers.
+type accessFlags struct {
+	Listen      string   `env:"RAGATE_LISTEN" default:"127.0.0.1:8080" placeholder:"ADDR" help:"Address to listen on. ('${default}')"`
+	APIKey      string   `name:"api-key" env:"RAGATE_API_KEY" secret:"" placeholder:"KEYS" help:"Comma separated keys, each name:key or key. Needed to listen on anything but loopback."`
+	APIKeyFile  string   `name:"api-key-file" env:"RAGATE_API_KEY_FILE" placeholder:"FILE" help:"More keys, one name:key or key a line. Read again on SIGHUP."`
+	AllowNoKey  bool     `name:"allow-no-key" env:"RAGATE_ALLOW_NO_KEY" help:"Listen beyond loopback without any key: whoever reaches the address is served."`
+	TLSCert     string   `name:"tls-cert" env:"RAGATE_TLS_CERT" placeholder:"FILE" help:"Serve HTTPS with this PEM certificate (chain). Read again when it changes."`
+	TLSKey      string   `name:"tls-key" env:"RAGATE_TLS_KEY" placeholder:"FILE" help:"Its PEM private key."`
+	TLSClientCA string   `name:"tls-client-ca" env:"RAGATE_TLS_CLIENT_CA" placeholder:"FILE" help:"Ask every client for a certificate that one of these PEM authorities signed."`
+	CORSOrigin  []string `name:"cors-origin" env:"RAGATE_CORS_ORIGIN" placeholder:"ORIGIN" help:"Origins whose pages may call this server from a browser, such as https://app.example.org. Default: none."`
+}
+
+// limitFlags say how much the server takes on, and for how long.
+type limitFlags struct {
+	MaxBodyBytes   int64         `env:"RAGATE_MAX_BODY_BYTES" range:"1..4294967296" default:"${maxBodyBytes}" placeholder:"N" help:"Bytes of one request. ('${default}')"`
+	MaxItems       int           `env:"RAGATE_MAX_ITEMS" range:"1.." default:"${maxItems}" placeholder:"N" help:"Embedding inputs of one request. ('${default}')"`
+	MaxDocuments   int           `env:"RAGATE_MAX_DOCUMENTS" range:"1.." default:"${maxDocuments}" placeholder:"N" help:"Documents, texts or chunks of one request. ('${default}')"`
+	MaxHeaderBytes int           `env:"RAGATE_MAX_HEADER_BYTES" range:"4096..16777216" default:"${maxHeaderBytes}" placeholder:"N" help:"Bytes of one request's headers. ('${default}')"`
+	Truncate       bool          `env:"RAGATE_TRUNCATE" default:"true" negatable:"" help:"Cut longer texts, and say so; otherwise refuse them. (${default})"`
+	BudgetMS       int           `name:"budget-ms" env:"RAGATE_BUDGET_MS" range:"1..86400000" default:"100" placeholder:"N" help:"Milliseconds of a gate's answer when the request names none. ('${default}')"`
+	GateOverload   string        `name:"gate-on-overload" env:"RAGATE_GATE_ON_OVERLOAD" default:"safe" enum:"safe,refuse" help:"What a gate does when the queue is full: answer on the safe side, or refuse with 429. ('${default}')"`
+	HeaderTimeout  time.Duration `env:"RAGATE_HEADER_TIMEOUT" range:"1ns.." default:"${headerTimeout}" placeholder:"TIME" help:"How long a request's headers may take, and a TLS handshake. ('${default}')"`
+	BodyTimeout    time.Duration `env:"RAGATE_BODY_TIMEOUT" range:"1ns.." default:"${bodyTimeout}" placeholder:"TIME" help:"How long a request's body may take. ('${default}')"`
+	WriteTimeout   time.Duration `env:"RAGATE_WRITE_TIMEOUT" range:"1ns.." default:"${writeTimeout}" placeholder:"TIME" help:"How long a client may take to accept what is written to it. ('${default}')"`
+	IdleTimeout    time.Duration `env:"RAGATE_IDLE_TIMEOUT" range:"1ns.." default:"${idleTimeout}" placeholder:"TIME" help:"How long a connection may wait for its next request. ('${default}')"`
+	ShutdownGrace  time.Duration `env:"RAGATE_SHUTDOWN_GRACE" range:"1ns.." default:"30s" placeholder:"TIME" help:"How long requests in flight may take to finish after SIGTERM. ('${default}')"`
+}
+
+// logFlags say what is logged.
+type logFlags struct {
+	LogFormat string `env:"RAGATE_LOG_FORMAT" default:"auto" enum:"auto,json,text" help:"Log lines: ${enum}; auto is text on a terminal, else json. ('${default}')"`
+	LogLevel  string `env:"RAGATE_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"${enum}. ('${default}')"`
+}
+
+// serveFlags are all settings there are. Other commands take the groups that they need.
+type serveFlags struct {
+	storeFlags `group:"Files"`
+	modelFlags `group:"Models"`
+	gateFlags  `group:"Gates"`
+	serverFlags
 }
 
 // dataDir finds the data folder: the setting, else .ragate of the clone that the program lies in or is run from, else the user's.
@@ -104,32 +153,6 @@ func (f storeFlags) library(s *models.Store) (string, error) {
 		}
 	}
 	return path, nil
-}
-
-// validate reports every setting that cannot be used, at once.
-func (f modelFlags) validate() error {
-	var errs []error
-	for _, n := range []struct {
-		name  string
-		value int
-	}{
-		{"--max-tokens (RAGATE_MAX_TOKENS)", f.MaxTokens}, {"--max-batch-tokens (RAGATE_MAX_BATCH_TOKENS)", f.MaxBatchTokens},
-		{"--streams (RAGATE_STREAMS)", f.Streams}, {"--threads (RAGATE_THREADS)", f.Threads},
-	} {
-		if n.value < 0 {
-			errs = append(errs, fmt.Errorf("%s is %d: it must be at least 1, or 0 for the default", n.name, n.value))
-		}
-	}
-	if f.MaxQueuedTokens < 1 {
-		errs = append(errs, fmt.Errorf("--max-queued-tokens (RAGATE_MAX_QUEUED_TOKENS) is %d: it must be at least 1", f.MaxQueuedTokens))
-	}
-	if f.Slice <= 0 {
-		errs = append(errs, fmt.Errorf("--slice (RAGATE_SLICE) is %v: it must be longer than 0", f.Slice))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return &usageError{err}
-	}
-	return nil
 }
 
 func (f modelFlags) settings() inference.Settings {

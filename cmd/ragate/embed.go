@@ -118,7 +118,7 @@ func openForCommand(ctx context.Context, sf storeFlags, mf modelFlags, w want, i
 	if err != nil {
 		return nil, err
 	}
-	return openDevice(ctx, sf, mf, w, nil, &progressLine{w: io.err}, store, func(string) {})
+	return openDevice(ctx, sf, mf, w, commandLog(io), nil, &progressLine{w: io.err}, store, func(string) {})
 }
 
 func warnCut(w io.Writer, cut []int, of int, i inference.Info) {

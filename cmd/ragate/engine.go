@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
+	"log/slog"
+	"os"
 	"path/filepath"
 
 	"ragate/inference"
@@ -16,16 +20,17 @@ type device struct {
 	engine   *inference.Engine
 	embedder *inference.Model // nil when not wanted
 	reranker *inference.Model
+
+	spare string // folder of rewritten graphs that the data folder could not take; "" before the engine is made
+
+	gateEmbedder *inference.Model // the query gate's: the embedder, unless the settings name another
 }
 
 // want says which models a command needs.
-type want struct{ embedder, reranker bool }
+type want struct{ embedder, reranker, gate bool }
 
 // openDevice builds everything from the library up to warmed workers. step is told what is being done; progress shows downloads.
-func openDevice(ctx context.Context, sf storeFlags, mf modelFlags, w want, observer inference.Observer, p models.Progress, store *models.Store, step func(string)) (d *device, err error) {
-	if err := mf.validate(); err != nil {
-		return nil, err
-	}
+func openDevice(ctx context.Context, sf storeFlags, mf modelFlags, w want, log *slog.Logger, observer inference.Observer, p models.Progress, store *models.Store, step func(string)) (d *device, err error) {
 	lib, err := sf.library(store)
 	if err != nil {
 		return nil, err
@@ -41,18 +46,20 @@ func openDevice(ctx context.Context, sf storeFlags, mf modelFlags, w want, obser
 	if d.runtime, err = ort.Open(lib); err != nil {
 		return d, err
 	}
+	d.spare = filepath.Join(os.TempDir(), "ragate-"+rand.Text())
 	d.engine = inference.NewEngine(inference.EngineConfig{
-		Runtime: d.runtime, Machine: inference.ThisMachine(), CacheDir: filepath.Join(store.Dir, "graphs"),
+		Runtime: d.runtime, Machine: inference.ThisMachine(), CacheDir: filepath.Join(store.Dir, "graphs"), SpareDir: d.spare,
 		MaxQueuedTokens: mf.MaxQueuedTokens, MaxBatchTokens: mf.MaxBatchTokens, Slice: mf.Slice, EscapeSpecial: mf.EscapeSpecial,
-		Memory: newMeasurements(filepath.Join(store.Dir, "measured.json")), Observer: observer,
+		Memory: newMeasurements(filepath.Join(store.Dir, "measured.json"), log), Observer: observer,
 	})
-	load := func(ref string, f func(models.Manifest, inference.Settings) (*inference.Model, error)) (*inference.Model, error) {
+	type loader func(context.Context, models.Manifest, inference.Settings) (*inference.Model, error)
+	load := func(ref string, f loader) (*inference.Model, error) {
 		step("loading " + ref)
 		m, err := store.Ensure(ctx, ref, p)
 		if err != nil {
 			return nil, err
 		}
-		return f(m, mf.settings())
+		return f(ctx, m, mf.settings())
 	}
 	if w.embedder {
 		if d.embedder, err = load(mf.Embedder, d.engine.LoadEmbedder); err != nil {
@@ -62,6 +69,13 @@ func openDevice(ctx context.Context, sf storeFlags, mf modelFlags, w want, obser
 	if w.reranker {
 		if d.reranker, err = load(mf.Reranker, d.engine.LoadReranker); err != nil {
 			return d, err
+		}
+	}
+	if w.gate {
+		if d.gateEmbedder = d.embedder; mf.GateEmbedder != "" && mf.GateEmbedder != mf.Embedder {
+			if d.gateEmbedder, err = load(mf.GateEmbedder, d.engine.LoadEmbedder); err != nil {
+				return d, fmt.Errorf("--gate-embedder (RAGATE_GATE_EMBEDDER): %w", err)
+			}
 		}
 	}
 	step("running the common shapes once")
@@ -76,6 +90,9 @@ func (d *device) close(ctx context.Context) error {
 	}
 	if d.runtime != nil {
 		errs = append(errs, d.runtime.Close())
+	}
+	if d.spare != "" {
+		errs = append(errs, os.RemoveAll(d.spare))
 	}
 	return errors.Join(errs...)
 }

@@ -28,17 +28,22 @@ func openForGates(ctx context.Context, sf storeFlags, mf modelFlags, gf gateFlag
 	if err != nil {
 		return nil, nil, err
 	}
-	d, err := openDevice(ctx, sf, mf, want{embedder: true, reranker: true}, nil, &progressLine{w: io.err}, store, func(string) {})
+	log := commandLog(io)
+	d, err := openDevice(ctx, sf, mf, want{embedder: true, reranker: true, gate: true}, log, nil, &progressLine{w: io.err}, store, func(string) {})
 	if err != nil {
 		return nil, nil, err
 	}
-	log := slog.New(slog.NewTextHandler(io.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	k, err := openGates(ctx, gf, filepath.Join(store.Dir, "references"), d, log)
 	if err != nil {
 		d.close(ctx)
 		return nil, nil, err
 	}
 	return d, k, nil
+}
+
+// commandLog is where a command that a person waits for says what is odd.
+func commandLog(io streams) *slog.Logger {
+	return slog.New(slog.NewTextHandler(io.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
 // policyFlag chooses the policy of a command.
@@ -192,7 +197,7 @@ func (c gateLintCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	refs, err := k.embedded(ctx, set, identity(d.embedder.Info()))
+	refs, err := k.embedded(ctx, set, identity(d.gateEmbedder.Info()))
 	if err != nil {
 		return err
 	}

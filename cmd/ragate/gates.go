@@ -28,6 +28,95 @@ type gateFlags struct {
 	Rules      []string `env:"RAGATE_RULES" placeholder:"FILE" help:"Pattern files (YAML) of the query gate, one per language. Default: the built-in ones."`
 }
 
+// policies are the built-in policy and those of the files. The error names all files that cannot be used.
+func (f gateFlags) policies() (map[string]policy.Policy, error) {
+	policies := map[string]policy.Policy{policy.DefaultName: policy.Default()}
+	from := map[string]string{}
+	var errs []error
+	for _, file := range f.Policies {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--policies (RAGATE_POLICIES): %w", err))
+			continue
+		}
+		p, err := policy.Parse(file, b)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--policies (RAGATE_POLICIES): %w", err))
+			continue
+		}
+		if other := from[p.Name]; other != "" {
+			errs = append(errs, fmt.Errorf("--policies (RAGATE_POLICIES): %s and %s are both named %s", other, file, p.Name))
+			continue
+		}
+		policies[p.Name], from[p.Name] = p, file
+	}
+	return policies, errors.Join(errs...)
+}
+
+// rules are the pattern files, or the built-in ones. The error names all files that cannot be read.
+func (f gateFlags) rules() ([]pattern.File, error) {
+	if len(f.Rules) == 0 {
+		return pattern.Default(), nil
+	}
+	var rules []pattern.File
+	var errs []error
+	for _, file := range f.Rules {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--rules (RAGATE_RULES): %w", err))
+			continue
+		}
+		rules = append(rules, pattern.File{Name: file, Data: b})
+	}
+	return rules, errors.Join(errs...)
+}
+
+// references are the reference queries, or the built-in ones.
+func (f gateFlags) references() (*semantic.Set, error) {
+	data := semantic.Default()
+	if f.References != "" {
+		b, err := os.ReadFile(f.References)
+		if err != nil {
+			return nil, fmt.Errorf("--references (RAGATE_REFERENCES): %w", err)
+		}
+		data = b
+	}
+	set, err := semantic.Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("--references (RAGATE_REFERENCES): %w", err)
+	}
+	return set, nil
+}
+
+// check finds what is wrong in the files that the settings name.
+func (f gateFlags) checkFiles() []error {
+	policies, err := f.policies()
+	errs := []error{err}
+	rules, err := f.rules()
+	errs = append(errs, err)
+	if err == nil {
+		for _, p := range policies {
+			if _, err := pattern.New(rules, pattern.Options{Length: p.Query.LengthRule, Glossary: p.Query.Glossary}); err != nil {
+				errs = append(errs, fmt.Errorf("--rules (RAGATE_RULES): %w", err))
+				break // the files are the same for every policy
+			}
+		}
+	}
+	set, err := f.references()
+	errs = append(errs, err)
+	if err == nil {
+		for name, p := range policies {
+			if p.Query.Semantic.Off {
+				continue
+			}
+			if _, err := set.Method(p.Query.Semantic.Method); err != nil {
+				errs = append(errs, fmt.Errorf("policy %s: %w", name, err))
+			}
+		}
+	}
+	return errs
+}
+
 // gateModel is the embedder as the query gate needs it.
 type gateModel struct{ m *inference.Model }
 
@@ -86,7 +175,8 @@ func identity(i inference.Info) string {
 type gatekeeper struct {
 	flags    gateFlags
 	cacheDir string
-	embedder *inference.Model
+	log      *slog.Logger
+	embedder *inference.Model // the gate's
 	reranker *inference.Model
 	policies map[string]policy.Policy
 	gates    server.Gates
@@ -95,37 +185,18 @@ type gatekeeper struct {
 
 // openGates reads policies, rules and references, embeds the references unless the cache has them, and makes the gates.
 func openGates(ctx context.Context, f gateFlags, cacheDir string, d *device, log *slog.Logger) (*gatekeeper, error) {
-	k := &gatekeeper{flags: f, cacheDir: cacheDir, embedder: d.embedder, reranker: d.reranker,
+	k := &gatekeeper{flags: f, cacheDir: cacheDir, log: log, embedder: d.gateEmbedder, reranker: d.reranker,
 		gates: server.Gates{Query: map[string]*gates.QueryGate{}, Chunks: map[string]*gates.ChunkGate{}}}
-	policies := map[string]policy.Policy{policy.DefaultName: policy.Default()}
-	from := map[string]string{}
-	for _, file := range f.Policies {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			return nil, usagef("--policies (RAGATE_POLICIES): %v", err)
-		}
-		p, err := policy.Parse(file, b)
-		if err != nil {
-			return nil, usagef("--policies (RAGATE_POLICIES): %v", err)
-		}
-		if other := from[p.Name]; other != "" {
-			return nil, usagef("--policies (RAGATE_POLICIES): %s and %s are both named %s", other, file, p.Name)
-		}
-		policies[p.Name], from[p.Name] = p, file
+	policies, err := f.policies()
+	if err != nil {
+		return nil, &usageError{err}
 	}
-	rules := pattern.Default()
-	if len(f.Rules) > 0 {
-		rules = nil
-		for _, file := range f.Rules {
-			b, err := os.ReadFile(file)
-			if err != nil {
-				return nil, usagef("--rules (RAGATE_RULES): %v", err)
-			}
-			rules = append(rules, pattern.File{Name: file, Data: b})
-		}
+	rules, err := f.rules()
+	if err != nil {
+		return nil, &usageError{err}
 	}
 	k.policies = policies
-	models := identity(d.embedder.Info()) + "||" + identity(d.reranker.Info())
+	models := identity(d.gateEmbedder.Info()) + "||" + identity(d.reranker.Info())
 	for name, p := range policies {
 		if p.CalibratedFor != "" && p.CalibratedFor != fingerprintOf(models) {
 			msg := fmt.Sprintf("policy %s was calibrated for models %s, and %s run: its thresholds may not mean what they did; calibrate it again", name, p.CalibratedFor, fingerprintOf(models))
@@ -137,7 +208,7 @@ func openGates(ctx context.Context, f gateFlags, cacheDir string, d *device, log
 		for _, w := range p.Chunks.Warnings() {
 			log.Warn("policy", "policy", name, "warning", w)
 		}
-		q, err := gates.NewQueryGate(p, rules, gateModel{d.embedder}, time.Now, models)
+		q, err := gates.NewQueryGate(p, rules, gateModel{d.gateEmbedder}, time.Now, models)
 		if err != nil {
 			return nil, usagef("--rules (RAGATE_RULES): %v", err)
 		}
@@ -187,17 +258,9 @@ func (k *gatekeeper) reload(ctx context.Context) (server.ReferenceSet, error) {
 
 // set reads the reference queries.
 func (k *gatekeeper) set() (*semantic.Set, error) {
-	data := semantic.Default()
-	if k.flags.References != "" {
-		b, err := os.ReadFile(k.flags.References)
-		if err != nil {
-			return nil, usagef("--references (RAGATE_REFERENCES): %v", err)
-		}
-		data = b
-	}
-	set, err := semantic.Parse(data)
+	set, err := k.flags.references()
 	if err != nil {
-		return nil, usagef("--references (RAGATE_REFERENCES): %v", err)
+		return nil, &usageError{err}
 	}
 	return set, nil
 }
@@ -215,7 +278,9 @@ func (k *gatekeeper) embedded(ctx context.Context, set *semantic.Set, model stri
 	if err != nil {
 		return nil, err
 	}
-	writeVectors(path, v) // without the file the next start embeds again
+	if err := writeVectors(path, v); err != nil {
+		k.log.Warn("the references' vectors cannot be kept: the next start computes them again", "error", err.Error())
+	}
 	return r, nil
 }
 
@@ -232,31 +297,35 @@ func readVectors(path string, n int) ([]float32, bool) {
 	return v, true
 }
 
-func writeVectors(path string, v []float32) {
-	if os.MkdirAll(filepath.Dir(path), 0o755) != nil {
-		return
+func writeVectors(path string, v []float32) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
 	}
 	b := make([]byte, 0, 4*len(v))
 	for _, x := range v {
 		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
 	}
-	replaceFile(path, b)
+	return replaceFile(path, b)
 }
 
-// replaceFile writes a file in one step. It is for caches: a failure leaves what was there.
-func replaceFile(path string, b []byte) {
+// replaceFile writes a file in one step. A failure leaves what was there.
+func replaceFile(path string, b []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
-		return
+		return err
 	}
 	_, err = f.Write(b)
 	if err == nil {
 		err = f.Chmod(0o644) // as the files of setup, which may have been another user's
 	}
-	if e := f.Close(); err == nil && e == nil {
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
 		os.Remove(f.Name())
 	}
+	return err
 }

@@ -33,6 +33,8 @@ const (
 )
 
 type cli struct {
+	ConfigFile string `name:"config" env:"RAGATE_CONFIG" placeholder:"FILE" help:"YAML file of settings, named like the flags. Variables win over it, flags over both."`
+
 	Serve  serveCmd  `cmd:"" help:"Serve embeddings and reranking over HTTP."`
 	Embed  embedCmd  `cmd:"" help:"Embed each line of standard input; prints one JSON array of numbers per line."`
 	Rerank rerankCmd `cmd:"" help:"Score each line of standard input against a query; prints score, position and text, best first."`
@@ -43,6 +45,7 @@ type cli struct {
 
 	Models  modelsCmd  `cmd:"" help:"List, fetch, check and look into models."`
 	Setup   setupCmd   `cmd:"" help:"Fetch the ONNX Runtime library and the default models, checked by sha256. Does nothing when they are there."`
+	Config  configCmd  `cmd:"" help:"Check the settings, or print the ones in effect."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
@@ -67,20 +70,8 @@ func ignoreEmptyVariables() {
 }
 
 func run(args []string, io streams) (code int) {
-	var c cli
-	parser, err := kong.New(&c,
-		kong.Name("ragate"),
-		kong.Description("Decides what a RAG system should retrieve and keep: embeddings, reranking and gates, in one process on your own machine."),
-		kong.Writers(io.out, io.err),
-		kong.Vars{
-			"policy":   policy.DefaultName,
-			"embedder": models.DefaultEmbedder, "reranker": models.DefaultReranker,
-			"maxBodyBytes": strconv.Itoa(server.DefaultMaxBodyBytes), "maxItems": strconv.Itoa(server.DefaultMaxItems),
-			"maxDocuments": strconv.Itoa(server.DefaultMaxDocuments),
-		},
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Exit(func(n int) { panic(exit(n)) }),
-	)
+	c, in := cli{}, &intake{}
+	parser, err := newParser(&c, in, io)
 	if err != nil {
 		fmt.Fprintln(io.err, "ragate:", err)
 		return exitUsage
@@ -95,17 +86,22 @@ func run(args []string, io streams) (code int) {
 		}
 	}()
 	k, err := parser.Parse(args)
-	if err != nil {
-		fmt.Fprintf(io.err, "ragate: %s (see ragate --help)\n", withVariable(err))
+	given := newGiven(in, k, err)
+	if err == nil && len(given.problems) > 0 && !given.tolerated() || err != nil {
+		fmt.Fprintf(io.err, "ragate: %s (see ragate --help)\n", given.refusal(err))
 		return exitUsage
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignalled(io.err)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal is not caught, unless the command does: it ends the program at once
 	k.BindTo(ctx, (*context.Context)(nil))
+	k.Bind(given)
+	if !given.sayWarnings {
+		for _, w := range given.warnings {
+			fmt.Fprintln(io.err, "ragate:", w.Error())
+		}
+	}
 	if err := k.Run(io); err != nil {
-		// One line, whatever the error's own shape.
-		fmt.Fprintln(io.err, "ragate:", strings.ReplaceAll(err.Error(), "\n", "; "))
+		fmt.Fprintln(io.err, "ragate:", oneLine(err))
 		var u *usageError
 		if errors.As(err, &u) {
 			return exitUsage
@@ -115,20 +111,53 @@ func run(args []string, io streams) (code int) {
 	return exitOK
 }
 
-// withVariable names the environment variable of the flag that a parse error begins with: the bad value may have come from there.
-func withVariable(err error) string {
-	msg := err.Error()
-	var parse *kong.ParseError
-	if !errors.As(err, &parse) {
-		return msg
-	}
-	for _, f := range parse.Context.Flags() {
-		rest, ok := strings.CutPrefix(msg, "--"+f.Name)
-		if ok && len(f.Envs) > 0 && (rest == "" || rest[0] == ' ' || rest[0] == ':') {
-			return fmt.Sprintf("--%s (%s)%s", f.Name, f.Envs[0], rest)
+// newParser makes the parser of the command line and of the environment. in is told what their values are, and adds the file's.
+func newParser(c *cli, in *intake, io streams) (*kong.Kong, error) {
+	return kong.New(c, append(in.options(),
+		kong.Name("ragate"),
+		kong.Description("Decides what a RAG system should retrieve and keep: embeddings, reranking and gates, in one process on your own machine."),
+		kong.Writers(io.out, io.err),
+		kong.Vars{
+			"policy":   policy.DefaultName,
+			"embedder": models.DefaultEmbedder, "reranker": models.DefaultReranker,
+			"maxBodyBytes": strconv.Itoa(server.DefaultMaxBodyBytes), "maxItems": strconv.Itoa(server.DefaultMaxItems),
+			"maxDocuments": strconv.Itoa(server.DefaultMaxDocuments), "maxHeaderBytes": strconv.Itoa(server.DefaultMaxHeaderBytes),
+			"headerTimeout": shortDuration(server.DefaultHeaderTimeout), "bodyTimeout": shortDuration(server.DefaultBodyTimeout),
+			"writeTimeout": shortDuration(server.DefaultWriteTimeout), "idleTimeout": shortDuration(server.DefaultIdleTimeout),
+		},
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Exit(func(n int) { panic(exit(n)) }),
+	)...)
+}
+
+// oneLine is an error's text on one line, whatever its own shape.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// untilSignalled returns a context that the first SIGTERM or interrupt ends. A second one ends the program at once, whatever it does:
+// native code that is being loaded or run cannot be told to stop. stop gives both back their usual meaning.
+func untilSignalled(stderr io.Writer) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals, stopped := make(chan os.Signal, 2), make(chan struct{})
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		defer cancel()
+		for range 2 {
+			select {
+			case <-signals:
+				if ctx.Err() != nil {
+					fmt.Fprintln(stderr, "ragate: ended by a second signal before the work in flight had finished")
+					os.Exit(exitFailure)
+				}
+				cancel()
+			case <-stopped:
+				return
+			}
 		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(stopped)
 	}
-	return msg
 }
 
 type exit int

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"log/slog"
 	"os"
 	"sync"
 
@@ -9,13 +10,16 @@ import (
 )
 
 // measurements remembers self-test results in a JSON file, so that a second start need not repeat them. Losing the file costs
-// a second of start-up, so every fault of it is treated as having no memory.
+// a second of start-up, so every fault of it is treated as having no memory, and said.
 type measurements struct {
 	path string
+	log  *slog.Logger
 	mu   sync.Mutex
 }
 
-func newMeasurements(path string) *measurements { return &measurements{path: path} }
+func newMeasurements(path string, log *slog.Logger) *measurements {
+	return &measurements{path: path, log: log}
+}
 
 func (m *measurements) read() map[string]inference.Measured {
 	all := map[string]inference.Measured{}
@@ -45,5 +49,7 @@ func (m *measurements) Remember(key string, v inference.Measured) {
 	if err != nil {
 		return
 	}
-	replaceFile(m.path, append(b, '\n'))
+	if err := replaceFile(m.path, append(b, '\n')); err != nil {
+		m.log.Warn("the self-test's result cannot be kept: the next start repeats it", "error", err.Error())
+	}
 }

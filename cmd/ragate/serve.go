@@ -15,33 +15,35 @@ import (
 
 	"ragate/inference"
 	"ragate/server"
+	"ragate/server/certs"
 )
 
 // engineGrace is how much longer than the requests the engine may take to leave its native runs: one slice each, plus margin.
 const engineGrace = 5 * time.Second
 
 type serveCmd struct {
-	storeFlags
-	modelFlags
-	gateFlags
-	BudgetMS      int           `name:"budget-ms" env:"RAGATE_BUDGET_MS" default:"100" placeholder:"N" help:"Milliseconds of a gate's answer when the request names none. ('${default}')"`
-	GateOverload  string        `name:"gate-on-overload" env:"RAGATE_GATE_ON_OVERLOAD" default:"safe" enum:"safe,refuse" help:"What a gate does when the queue is full: answer on the safe side, or refuse with 429. ('${default}')"`
-	Listen        string        `env:"RAGATE_LISTEN" default:"127.0.0.1:8080" placeholder:"ADDR" help:"Address to listen on. ('${default}')"`
-	APIKey        string        `name:"api-key" env:"RAGATE_API_KEY" placeholder:"KEYS" help:"Comma separated keys, each name:key or key. Needed to listen on anything but loopback."`
-	MaxBodyBytes  int64         `env:"RAGATE_MAX_BODY_BYTES" default:"${maxBodyBytes}" placeholder:"N" help:"Bytes of one request. ('${default}')"`
-	MaxItems      int           `env:"RAGATE_MAX_ITEMS" default:"${maxItems}" placeholder:"N" help:"Embedding inputs of one request. ('${default}')"`
-	MaxDocuments  int           `env:"RAGATE_MAX_DOCUMENTS" default:"${maxDocuments}" placeholder:"N" help:"Documents, texts or chunks of one request. ('${default}')"`
-	Truncate      bool          `env:"RAGATE_TRUNCATE" default:"true" negatable:"" help:"Cut longer texts, and say so; otherwise refuse them. (${default})"`
-	ShutdownGrace time.Duration `env:"RAGATE_SHUTDOWN_GRACE" default:"30s" placeholder:"TIME" help:"How long requests in flight may take to finish after SIGTERM. ('${default}')"`
-	LogFormat     string        `env:"RAGATE_LOG_FORMAT" default:"auto" enum:"auto,json,text" help:"Log lines: ${enum}; auto is text on a terminal, else json. ('${default}')"`
-	LogLevel      string        `env:"RAGATE_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"${enum}. ('${default}')"`
+	serveFlags
 }
 
-func (c serveCmd) Run(ctx context.Context, io streams) error {
+func (c serveCmd) Run(ctx context.Context, io streams, given *given) error {
 	log := c.logger(io)
-	cfg, err := c.serverConfig()
-	if err := errors.Join(err, c.modelFlags.validate()); err != nil {
+	for _, w := range given.warnings {
+		log.Warn("settings", "warning", w.Error())
+	}
+	keys, err := c.keys()
+	if err != nil {
 		return &usageError{err}
+	}
+	for _, w := range c.keyWarnings(keys) {
+		log.Warn("settings", "warning", w)
+	}
+	cfg := c.serverConfig(keys)
+	var cert *certs.Watcher
+	if c.TLSCert != "" {
+		if cert, err = certs.Open(c.certFiles(), log); err != nil {
+			return &usageError{err}
+		}
+		cfg.TLS, cfg.CertificateExpiry = cert.TLS(), cert.Expires
 	}
 	store, err := c.store(terminalOf(io.err))
 	if err != nil {
@@ -56,7 +58,7 @@ func (c serveCmd) Run(ctx context.Context, io streams) error {
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return usagef("address %s is taken by another process: stop it, or choose another by --listen or RAGATE_LISTEN", c.Listen)
 		}
-		return usagef("--listen (RAGATE_LISTEN) %q: %v; give HOST:PORT of this machine, such as 127.0.0.1:8080", c.Listen, err)
+		return listenError(c.Listen, err)
 	}
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP) // from here on: one that comes during the start is served after it, and does not end the process
@@ -65,8 +67,9 @@ func (c serveCmd) Run(ctx context.Context, io streams) error {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	log.Info("listening; the models are being loaded", "address", ln.Addr().String(), "version", version)
+	context.AfterFunc(ctx, srv.Drain) // at once, whatever the code below is doing
 
-	d, err := openDevice(ctx, c.storeFlags, c.modelFlags, want{embedder: true, reranker: true}, srv.Observer(), &progressLine{w: io.err}, store, srv.SetStarting)
+	d, err := openDevice(ctx, c.storeFlags, c.modelFlags, want{embedder: true, reranker: true, gate: true}, log, srv.Observer(), &progressLine{w: io.err}, store, srv.SetStarting)
 	if err != nil {
 		srv.Shutdown(expired())
 		<-served
@@ -89,13 +92,16 @@ func (c serveCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	loaded := []*inference.Model{d.embedder, d.reranker}
+	if d.gateEmbedder != d.embedder {
+		loaded = append(loaded, d.gateEmbedder)
+	}
 	engine := server.Engine{Stats: d.engine.Stats, Gates: keeper.gates}
 	for _, m := range loaded {
 		engine.Models = append(engine.Models, m)
 		logModel(log, m.Info())
 	}
 	srv.SetReady(engine)
-	log.Info("ready", "url", "http://"+ln.Addr().String(), "start_ms", time.Since(began).Milliseconds(), "resident_mb", residentMB())
+	log.Info("ready", "url", c.scheme()+"://"+ln.Addr().String(), "start_ms", time.Since(began).Milliseconds(), "resident_mb", residentMB())
 
 	for running := true; running; {
 		select {
@@ -105,21 +111,45 @@ func (c serveCmd) Run(ctx context.Context, io streams) error {
 			d.close(expired())
 			return err
 		case <-hangup:
-			if set, err := keeper.gates.Reload(ctx); err != nil {
-				log.Error("the references were not reloaded, the old ones stay in use", "error", err.Error())
-			} else {
-				log.Info("references reloaded", "version", set.Version, "references", set.References, "categories", set.Categories)
-			}
+			c.reload(ctx, log, srv, cert, keeper)
 		}
 	}
 	log.Info("stopping: requests in flight finish, new ones are refused", "grace", c.ShutdownGrace.String())
 	return c.shutdown(log, srv, d, served)
 }
 
-// shutdown reverses the construction: refuse, drain, stop workers, close sessions, close the runtime. A second signal cuts it short.
+// reload reads again what may change while the server runs. What cannot be used is said, and the old stays in use.
+func (c serveCmd) reload(ctx context.Context, log *slog.Logger, srv *server.Server, cert *certs.Watcher, keeper *gatekeeper) {
+	if c.APIKeyFile != "" {
+		keys, err := c.keys()
+		if err == nil {
+			err = srv.SetKeys(keys)
+		}
+		if err != nil {
+			log.Error("the keys were not reloaded, the old ones stay in use", "error", oneLine(err))
+		} else {
+			log.Info("keys reloaded", "keys", len(keys))
+			for _, w := range c.keyWarnings(keys) {
+				log.Warn("settings", "warning", w)
+			}
+		}
+	}
+	if cert != nil {
+		if err := cert.Reload(); err != nil {
+			log.Error("the TLS certificate was not reloaded, the old one stays in use", "error", oneLine(err))
+		} else {
+			log.Info("TLS certificate reloaded", "expires", cert.Expires().UTC())
+		}
+	}
+	if set, err := keeper.gates.Reload(ctx); err != nil {
+		log.Error("the references were not reloaded, the old ones stay in use", "error", err.Error())
+	} else {
+		log.Info("references reloaded", "version", set.Version, "references", set.References, "categories", set.Categories)
+	}
+}
+
+// shutdown reverses the construction: refuse, drain, stop workers, close sessions, close the runtime.
 func (c serveCmd) shutdown(log *slog.Logger, srv *server.Server, d *device, served <-chan error) error {
-	again := make(chan os.Signal, 1)
-	signal.Notify(again, os.Interrupt, syscall.SIGTERM)
 	grace, cancel := context.WithTimeout(context.Background(), c.ShutdownGrace)
 	defer cancel()
 	done := make(chan error, 1)
@@ -140,8 +170,6 @@ func (c serveCmd) shutdown(log *slog.Logger, srv *server.Server, d *device, serv
 		}
 		log.Info("stopped")
 		return nil
-	case <-again:
-		return errors.New("stopped by a second signal before requests in flight had finished")
 	case <-force.C:
 		return fmt.Errorf("a native run did not end within %s of the grace period", engineGrace)
 	}
@@ -154,7 +182,7 @@ func expired() context.Context {
 	return ctx
 }
 
-func (c serveCmd) logger(io streams) *slog.Logger {
+func (c serverFlags) logger(io streams) *slog.Logger {
 	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
 	o := &slog.HandlerOptions{Level: levels[c.LogLevel]} // the parser lets no other value through
 	if c.LogFormat == "text" || c.LogFormat == "auto" && terminalOf(io.err) != nil {
@@ -163,32 +191,96 @@ func (c serveCmd) logger(io streams) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(io.err, o))
 }
 
-func (c serveCmd) serverConfig() (server.Config, error) {
+func (c serveCmd) serverConfig(keys []server.Key) server.Config {
 	cfg := server.DefaultConfig()
-	cfg.Version = version
-	cfg.MaxBodyBytes, cfg.MaxItems, cfg.MaxDocuments = c.MaxBodyBytes, c.MaxItems, c.MaxDocuments
+	cfg.Version, cfg.Keys, cfg.CORSOrigins = version, keys, c.CORSOrigin
+	cfg.MaxBodyBytes, cfg.MaxItems, cfg.MaxDocuments, cfg.MaxHeaderBytes = c.MaxBodyBytes, c.MaxItems, c.MaxDocuments, c.MaxHeaderBytes
 	cfg.MaxTokens, cfg.Truncate = c.MaxTokens, c.Truncate
 	cfg.Budget, cfg.RefuseOnOverload = time.Duration(c.BudgetMS)*time.Millisecond, c.GateOverload == "refuse"
-	keys, err := server.ParseKeys(c.APIKey)
+	cfg.HeaderTimeout, cfg.BodyTimeout, cfg.WriteTimeout, cfg.IdleTimeout = c.HeaderTimeout, c.BodyTimeout, c.WriteTimeout, c.IdleTimeout
+	return cfg
+}
+
+// keys are those of the list and of the file.
+func (c serverFlags) keys() ([]server.Key, error) {
+	list, err := server.ParseKeys(c.APIKey)
 	if err != nil {
 		err = fmt.Errorf("--api-key (RAGATE_API_KEY): %w", err)
 	}
-	cfg.Keys = keys
-	errs := []error{err}
-	if c.BudgetMS < 1 {
-		errs = append(errs, fmt.Errorf("--budget-ms (RAGATE_BUDGET_MS) is %d: it must be at least 1", c.BudgetMS))
-		cfg.Budget = server.DefaultBudget // said once
+	if c.APIKeyFile == "" {
+		return list, err
 	}
-	if c.MaxTokens < 0 {
-		cfg.MaxTokens = 0 // modelFlags says it
+	text, e := os.ReadFile(c.APIKeyFile)
+	if e != nil {
+		return nil, errors.Join(err, fmt.Errorf("--api-key-file (RAGATE_API_KEY_FILE): %w", e))
 	}
-	if c.ShutdownGrace <= 0 {
-		errs = append(errs, fmt.Errorf("--shutdown-grace (RAGATE_SHUTDOWN_GRACE) is %v: it must be longer than 0", c.ShutdownGrace))
+	file, e := server.ParseKeyFile(string(text))
+	if e != nil {
+		return nil, errors.Join(err, fmt.Errorf("--api-key-file (RAGATE_API_KEY_FILE) %s: %w", c.APIKeyFile, e))
 	}
-	if c.APIKey == "" && !loopback(c.Listen) {
-		errs = append(errs, fmt.Errorf("--listen (RAGATE_LISTEN) %q reaches beyond this machine and no key is set: set RAGATE_API_KEY, or listen on 127.0.0.1", c.Listen))
+	if err != nil {
+		return nil, err
 	}
-	return cfg, errors.Join(append(errs, cfg.Validate())...)
+	keys, err := server.JoinKeys(list, file)
+	if err != nil {
+		return nil, fmt.Errorf("--api-key (RAGATE_API_KEY) and --api-key-file (RAGATE_API_KEY_FILE): %w", err)
+	}
+	return keys, nil
+}
+
+// keyWarnings says what is unwise about keys that can be used.
+func (c serverFlags) keyWarnings(keys []server.Key) []string {
+	var out []string
+	if names := server.GuessableKeys(keys); len(names) > 0 {
+		out = append(out, fmt.Sprintf("keys shorter than 16 characters can be guessed: %s", strings.Join(names, ", ")))
+	}
+	if len(keys) == 0 && c.TLSClientCA == "" && c.AllowNoKey && !loopback(c.Listen) {
+		out = append(out, fmt.Sprintf("no key is asked for on %s: whoever reaches the address is served", c.Listen))
+	}
+	if c.APIKeyFile != "" {
+		if st, err := os.Stat(c.APIKeyFile); err == nil && st.Mode().Perm()&0o004 != 0 {
+			out = append(out, fmt.Sprintf("%s can be read by every user of this machine (mode %04o): chmod o-r it", c.APIKeyFile, st.Mode().Perm()))
+		}
+	}
+	return out
+}
+
+func (c serverFlags) certFiles() certs.Files {
+	return certs.Files{Cert: c.TLSCert, Key: c.TLSKey, ClientCA: c.TLSClientCA}
+}
+
+func (c serverFlags) scheme() string {
+	if c.TLSCert != "" {
+		return "https"
+	}
+	return "http"
+}
+
+// check finds what is wrong with the settings taken together, each of them being right by itself.
+func (c serverFlags) check() []error {
+	var errs []error
+	keys, err := c.keys()
+	if err != nil {
+		errs = append(errs, err)
+	}
+	if err == nil && len(keys) == 0 && c.TLSClientCA == "" && !c.AllowNoKey && !loopback(c.Listen) {
+		errs = append(errs, fmt.Errorf("--listen (RAGATE_LISTEN) %q reaches beyond this machine and no key is set: set RAGATE_API_KEY, or listen on 127.0.0.1 (RAGATE_ALLOW_NO_KEY=true serves whoever comes)", c.Listen))
+	}
+	for _, need := range []struct{ has, lacks, name, other string }{
+		{c.TLSCert, c.TLSKey, "--tls-cert (RAGATE_TLS_CERT)", "--tls-key (RAGATE_TLS_KEY)"},
+		{c.TLSKey, c.TLSCert, "--tls-key (RAGATE_TLS_KEY)", "--tls-cert (RAGATE_TLS_CERT)"},
+		{c.TLSClientCA, c.TLSCert, "--tls-client-ca (RAGATE_TLS_CLIENT_CA)", "--tls-cert (RAGATE_TLS_CERT)"},
+	} {
+		if need.has != "" && need.lacks == "" {
+			errs = append(errs, fmt.Errorf("%s needs %s beside it", need.name, need.other))
+		}
+	}
+	cors := server.DefaultConfig()
+	cors.CORSOrigins = c.CORSOrigin
+	if err := cors.Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	return errs
 }
 
 // loopback says whether only this machine can reach the address.

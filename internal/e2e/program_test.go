@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -149,7 +150,8 @@ type server struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	url  string
-	key  string // sent with every request, when set
+	key  string       // sent with every request, when set
+	via  *http.Client // http.DefaultClient when nil
 	done chan struct{}
 
 	mu     sync.Mutex
@@ -162,8 +164,16 @@ type server struct {
 // that stop it themselves.
 func launch(t *testing.T, env []string, args ...string) *server {
 	t.Helper()
+	return launchUnder(t, nil, env, args...)
+}
+
+// launchUnder is launch by way of another program, which gets this one's path and arguments behind its own.
+func launchUnder(t *testing.T, under []string, env []string, args ...string) *server {
+	t.Helper()
 	s := &server{t: t, done: make(chan struct{}), grown: make(chan struct{})}
-	s.cmd = exec.Command(program(t), append([]string{"serve", "--listen", "127.0.0.1:0", "--log-format", "json"}, args...)...)
+	line := append(slices.Clone(under), program(t), "serve", "--listen", "127.0.0.1:0", "--log-format", "json")
+	line = append(line, args...)
+	s.cmd = exec.Command(line[0], line[1:]...)
 	s.cmd.Env, s.cmd.Dir = env, t.TempDir()
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
@@ -289,7 +299,11 @@ func (s *server) send(path string, body any) (reply, error) {
 	if s.key != "" {
 		q.Header.Set("Authorization", "Bearer "+s.key)
 	}
-	p, err := http.DefaultClient.Do(q)
+	client := s.via
+	if client == nil {
+		client = http.DefaultClient
+	}
+	p, err := client.Do(q)
 	if err != nil {
 		return reply{}, err
 	}
