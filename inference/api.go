@@ -226,6 +226,8 @@ type Stats struct {
 	QueuedRows      int
 	MaxQueuedTokens int
 	TokensPerSecond float64 // measured rate of useful tokens; 0 before the first batch
+	Workers         int     // that run batches
+	Busy            int     // of them, running one
 }
 
 // BatchStats describes one finished batch.

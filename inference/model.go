@@ -276,7 +276,7 @@ func (c *core) cutLimit(t Truncation) int {
 
 // Embed computes one vector per text. Errors: *KindError, *TooLongError, *OverloadedError, *UnknownPromptError, *RowError (beside the rows that
 // worked), ErrClosed, the context's.
-func (m *Model) Embed(ctx context.Context, r EmbedRequest) (*Embeddings, error) {
+func (m *Model) Embed(ctx context.Context, r EmbedRequest) (_ *Embeddings, err error) {
 	c := m.core
 	if c.info.Kind != KindEmbedder {
 		return nil, &KindError{Model: c.info.ID, Kind: c.info.Kind, Wanted: KindEmbedder}
@@ -288,6 +288,9 @@ func (m *Model) Embed(ctx context.Context, r EmbedRequest) (*Embeddings, error) 
 	out := &Embeddings{Dim: c.head.width}
 	j := &job{ctx: ctx, queue: c.queue, lane: r.Lane, rows: make([]row, 0, len(r.Texts)), width: c.head.width}
 	began := time.Now()
+	if rec := RecordOf(ctx); rec != nil {
+		defer func() { c.record(rec, j, began, len(r.Texts), err) }()
+	}
 	limit := c.cutLimit(r.Truncation)
 	o := tokenize.Options{MaxTokens: limit, Side: r.Truncation.Side}
 	if r.Truncation.Refuse {
@@ -297,7 +300,7 @@ func (m *Model) Embed(ctx context.Context, r EmbedRequest) (*Embeddings, error) 
 	if r.Truncation.Refuse || r.Truncation.Side == tokenize.Left {
 		keep = math.MaxInt
 	}
-	err := c.onCPU(ctx, func() error {
+	err = c.onCPU(ctx, func() error {
 		for i, text := range r.Texts {
 			if err := ctx.Err(); err != nil {
 				return context.Cause(ctx)
@@ -334,7 +337,7 @@ func (m *Model) Embed(ctx context.Context, r EmbedRequest) (*Embeddings, error) 
 }
 
 // Rerank computes one logit per document. Errors as Embed's. Documents without time are no error.
-func (m *Model) Rerank(ctx context.Context, r RerankRequest) (*Scores, error) {
+func (m *Model) Rerank(ctx context.Context, r RerankRequest) (_ *Scores, err error) {
 	c := m.core
 	if c.info.Kind != KindReranker {
 		return nil, &KindError{Model: c.info.ID, Kind: c.info.Kind, Wanted: KindReranker}
@@ -346,12 +349,15 @@ func (m *Model) Rerank(ctx context.Context, r RerankRequest) (*Scores, error) {
 	j := &job{ctx: ctx, queue: c.queue, lane: r.Lane, rows: make([]row, 0, len(r.Documents)), width: 1, deadline: r.Deadline}
 	var rowsOf []int // with Windows: the first row of each document, and behind the last the number of rows
 	began := time.Now()
+	if rec := RecordOf(ctx); rec != nil {
+		defer func() { c.record(rec, j, began, len(r.Documents), err) }()
+	}
 	read := 0 // documents that were tokenised before the time was up
 	slot, cancel := ctx, context.CancelFunc(func() {})
 	if !r.Deadline.IsZero() {
 		slot, cancel = context.WithDeadline(ctx, r.Deadline)
 	}
-	err := c.onCPU(slot, func() (err error) {
+	err = c.onCPU(slot, func() (err error) {
 		rowsOf, read, err = c.pairs(ctx, r, j, out)
 		return err
 	})

@@ -101,12 +101,17 @@ type job struct {
 	submitted time.Time
 	queued    time.Duration // of the row that was taken last
 	ran       time.Duration // of the batch that ended last
+	first     time.Time     // when its first row was taken
+	batches   int           // that ended
+	last      Batch         // that ended last
+	padded    int           // tokens that its rows had in their batches
 
 	done chan struct{}
 }
 
 // batch is what a worker runs: rows of one queue, padded to cols.
 type batch struct {
+	id     uint64
 	queue  int
 	lane   Lane
 	rows   []row
@@ -141,6 +146,7 @@ type scheduler struct {
 	queues   []*queue
 	idle     []chan struct{} // workers waiting for rows, longest first
 	seq      uint64
+	formed   uint64 // batches
 	waiting  int    // tokens that wait
 	rows     [2]int // rows that wait, by lane
 	inflight int    // batches with workers
@@ -383,6 +389,8 @@ func (s *scheduler) form(rows []row) (batch, bool) {
 		} else {
 			s.streak = 0
 		}
+		s.formed++
+		b.id = s.formed
 		return b, true
 	}
 	return batch{}, false
@@ -450,6 +458,9 @@ func (s *scheduler) take(b *batch, q *queue, cols, limit int) {
 			b.deadline = earlier(b.deadline, j.deadline)
 		}
 		j.queued = b.began.Sub(j.submitted)
+		if j.first.IsZero() {
+			j.first = b.began
+		}
 		s.rows[b.lane]--
 		s.waiting -= len(r.ids)
 		q.waiting -= len(r.ids)
@@ -545,6 +556,11 @@ func (s *scheduler) finish(b batch, took time.Duration, failed int) {
 	for _, r := range b.rows {
 		r.job.running--
 		r.job.ran = took
+		r.job.padded += b.cols
+		if r.job.last.ID != b.id {
+			r.job.batches++
+			r.job.last = Batch{ID: b.id, Rows: len(b.rows), Tokens: b.tokens, PaddedTokens: len(b.rows) * b.cols}
+		}
 		r.job.closeIfDone()
 	}
 	s.leaveIfDone()
@@ -680,10 +696,27 @@ func (s *scheduler) leaveIfDone() {
 	}
 }
 
+// trail fills in what the scheduler knows of the call that a job was made for.
+func (s *scheduler) trail(j *job, c *Call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j.submitted.IsZero() {
+		return // refused, or never sent here
+	}
+	c.Submitted, c.FirstTaken = j.submitted, j.first
+	if !j.first.IsZero() {
+		c.LastTaken = j.submitted.Add(j.queued)
+	}
+	c.Rows, c.PaddedTokens, c.Batches, c.Batch = len(j.rows), j.padded, j.batches, j.last
+	for _, r := range j.rows {
+		c.Tokens += len(r.ids)
+	}
+}
+
 func (s *scheduler) stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := Stats{QueuedTokens: s.waiting, QueuedRows: s.rows[LaneBulk] + s.rows[LaneInteractive], MaxQueuedTokens: s.max}
+	out := Stats{QueuedTokens: s.waiting, QueuedRows: s.rows[LaneBulk] + s.rows[LaneInteractive], MaxQueuedTokens: s.max, Workers: s.workers, Busy: s.inflight}
 	for _, q := range s.queues {
 		out.TokensPerSecond = max(out.TokensPerSecond, q.rate*float64(s.workers))
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -91,7 +92,7 @@ func setReadDeadline(w http.ResponseWriter, t time.Time) {
 // by default, and a page of another origin may send those (and text/plain) without asking.
 func checkContentType(h http.Header) error {
 	if enc := h.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return refuse(kindBody, "", "the body is sent with Content-Encoding %s: send it uncompressed", quote(enc))
+		return refuse(kindBody, "", "the body is sent with Content-Encoding %s: send it uncompressed", strconv.Quote(clip(enc)))
 	}
 	full := h.Get("Content-Type")
 	if full == "" {
@@ -101,13 +102,13 @@ func checkContentType(h http.Header) error {
 	mediaType = strings.ToLower(strings.TrimSpace(mediaType))
 	if mediaType != "application/json" && !(strings.HasPrefix(mediaType, "application/") && strings.HasSuffix(mediaType, "+json")) {
 		return refuse(kindBody, "", "the body is sent as %s: send JSON with the header Content-Type: application/json (curl: -H 'Content-Type: application/json')",
-			quote(mediaType))
+			strconv.Quote(clip(mediaType)))
 	}
 	for _, p := range strings.Split(params, ";") {
 		name, value, _ := strings.Cut(strings.TrimSpace(p), "=")
 		value = strings.Trim(strings.TrimSpace(value), `"`)
 		if strings.EqualFold(name, "charset") && !strings.EqualFold(value, "utf-8") && !strings.EqualFold(value, "utf8") && !strings.EqualFold(value, "us-ascii") {
-			return refuse(kindBody, "", "the body is sent with charset %s: send it as application/json in UTF-8", quote(value))
+			return refuse(kindBody, "", "the body is sent with charset %s: send it as application/json in UTF-8", strconv.Quote(clip(value)))
 		}
 	}
 	return nil

@@ -55,6 +55,9 @@ type Config struct {
 	IdleTimeout   time.Duration
 	RetryAfter    time.Duration // advice on 503 while starting or draining
 
+	LogText bool    // log lines hold what was asked: queries and the first input, shortened. Off, they hold no text at all
+	Tracing Tracing // zero: no spans
+
 	Settings Settings // how refusals name the limits
 }
 

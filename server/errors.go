@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -81,6 +82,7 @@ type refusal struct {
 	kind       kind
 	field      string // of the body, such as "input" or "documents"; "" where none is to blame
 	message    string
+	logged     string        // the message without what it quotes of the request; "": it quotes nothing
 	retryAfter time.Duration // more than 0: sent as Retry-After
 	cause      error         // for the log, never sent
 }
@@ -89,8 +91,24 @@ func (r *refusal) Error() string { return r.message }
 func (r *refusal) Unwrap() error { return r.cause }
 
 func refuse(k kind, field, format string, args ...any) *refusal {
-	return &refusal{kind: k, field: field, message: fmt.Sprintf(format, args...)}
+	r := &refusal{kind: k, field: field, message: fmt.Sprintf(format, args...)}
+	for i, a := range args {
+		if _, ok := a.(given); ok {
+			args = slices.Clone(args)
+			for j := range args[i:] {
+				if _, ok := args[i+j].(given); ok {
+					args[i+j] = "…"
+				}
+			}
+			r.logged = fmt.Sprintf(format, args...)
+			break
+		}
+	}
+	return r
 }
+
+// given is a part of a message that came with the request's body. The client is told it, the log is not: what should be a name may be a text.
+type given string
 
 // classify turns any error of a handler into what the client is told. It is the only place that does.
 func (x *exchange) classify(err error) *refusal {

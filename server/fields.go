@@ -58,7 +58,7 @@ func readObject(body []byte, names ...string) *fields {
 
 func (f *fields) refuse(k kind, name, format string, args ...any) {
 	if f.bad == nil {
-		f.bad = refuse(k, f.prefix+name, "`%s%s` %s", f.prefix, name, fmt.Sprintf(format, args...))
+		f.bad = refuse(k, f.prefix+name, "`%s%s` "+format, append([]any{f.prefix, name}, args...)...)
 	}
 }
 
@@ -363,19 +363,23 @@ func firstBad(readers ...*fields) error {
 const quotedMax = 100
 
 // clip shortens s for a message, at a character's border.
-func clip(s string) string {
-	if len(s) <= quotedMax {
+func clip(s string) string { return clipTo(s, quotedMax) }
+
+// clipTo is clip at n bytes.
+func clipTo(s string, n int) string {
+	if len(s) <= n {
 		return s
 	}
-	return strings.ToValidUTF8(s[:quotedMax], "") + "…"
+	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-func quote(s string) string { return strconv.Quote(clip(s)) }
+// quote is a value of the caller's body in a message to it. What came in a header or a path is no text: strconv.Quote will do.
+func quote(s string) given { return given(strconv.Quote(clip(s))) }
 
 func quoteAll(list []string) string {
 	out := make([]string, len(list))
 	for i, s := range list {
-		out[i] = quote(s)
+		out[i] = strconv.Quote(clip(s))
 	}
 	return strings.Join(out, ", ")
 }

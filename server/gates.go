@@ -90,7 +90,10 @@ func (s *Server) gateQuery(x *exchange) error {
 	}
 	ctx, cancel := context.WithDeadline(x.r.Context(), x.begun.Add(budget))
 	defer cancel()
+	x.asked(query)
+	began := time.Now()
 	d := g.Decide(ctx, gates.QueryRequest{Text: query, History: history})
+	x.traceQuery(&d, began, time.Now())
 	if x.r.Context().Err() != nil {
 		return context.Canceled
 	}
@@ -101,11 +104,12 @@ func (s *Server) gateQuery(x *exchange) error {
 		d.Chain = append([]string{"memory: this server keeps no conversations"}, d.Chain...)
 	}
 	x.timing = inference.Timing{Tokenize: d.Times.Model.Tokenize, Queue: d.Times.Model.Queue, Inference: d.Times.Model.Inference}
+	x.stages = [2]stageTime{{"pattern", d.Times.Pattern}, {"similarity", d.Times.Similarity}}
 	x.log = append(x.log, slog.String("policy", d.Policy.Name), slog.String("stage", string(d.Stage)), slog.Bool("retrieval_bypassed", !d.NeedsRetrieval))
 	if d.Err != nil {
-		x.log = append(x.log, slog.String("stage_error", d.Err.Error()))
+		x.log = append(x.log, slog.String(stageError, d.Err.Error()))
 	}
-	s.metrics.gateQueries.WithLabelValues(string(d.Stage), strconv.FormatBool(!d.NeedsRetrieval), d.Policy.Name).Inc()
+	s.metrics.gateQuery(x, d)
 	x.send(200, appendQueryDecision(make([]byte, 0, 1024), d, history, withHistory))
 	return nil
 }
@@ -115,7 +119,7 @@ func (s *Server) reloadReferences(x *exchange) error {
 	if x.gates.Reload == nil {
 		return refuse(kindRoute, "", "this server has no reference queries to reload")
 	}
-	set, err := x.gates.Reload(x.r.Context())
+	set, err := s.reload(x.r.Context(), x.gates)
 	if isOverload(err) || errors.Is(err, inference.ErrClosed) || x.r.Context().Err() != nil && errors.Is(err, context.Canceled) {
 		return err // nothing about the references
 	}
@@ -132,6 +136,30 @@ func (s *Server) reloadReferences(x *exchange) error {
 	x.send(200, append(b, '}'))
 	return nil
 }
+
+// stageError is the log's key for why a stage failed.
+const stageError = "stage_error"
+
+// ReloadReferences reads the reference queries again, as POST /v1/gate/references/reload does: for a signal. Before the server is ready there
+// are none, which is an error.
+func (s *Server) ReloadReferences(ctx context.Context) (ReferenceSet, error) {
+	s.life.mu.Lock()
+	g := s.life.gates
+	s.life.mu.Unlock()
+	if g.Reload == nil {
+		return ReferenceSet{}, errors.New("this server has no reference queries to reload")
+	}
+	return s.reload(ctx, g)
+}
+
+func (s *Server) reload(ctx context.Context, g Gates) (ReferenceSet, error) {
+	set, err := g.Reload(ctx)
+	s.Reloaded("references", err)
+	return set, err
+}
+
+// Reloaded counts a reload of what the server was started with, named by a word.
+func (s *Server) Reloaded(what string, err error) { s.metrics.reloaded(what, err) }
 
 func isOverload(err error) bool {
 	var o *inference.OverloadedError
@@ -236,10 +264,13 @@ func (s *Server) gateChunks(x *exchange) error {
 		}
 	}
 	x.item = itemOf("chunks", false)
+	x.asked(query)
+	began := time.Now()
 	d, err := g.Decide(x.r.Context(), r)
 	if err != nil {
 		return refuseOverride(err)
 	}
+	x.traceChunks(&d, began, time.Now())
 	if x.r.Context().Err() != nil {
 		return context.Canceled
 	}
@@ -253,12 +284,13 @@ func (s *Server) gateChunks(x *exchange) error {
 	}
 	x.items = len(chunks)
 	x.timing = inference.Timing{Tokenize: d.Model.Tokenize, Queue: d.Model.Queue, Inference: d.Model.Inference}
+	x.stages[1] = stageTime{"decide", d.Deciding}
 	x.log = append(x.log, slog.String("policy", d.Policy.Name), slog.Int("chunks", len(chunks)), slog.Int("chunks_returned", d.Stats.Returned),
 		slog.Int("chunks_unscored", d.Stats.Unscored), slog.Bool("fallback", d.Stats.FallbackTriggered), slog.Bool("insufficient_context", d.InsufficientContext))
 	if d.Err != nil {
-		x.log = append(x.log, slog.String("stage_error", d.Err.Error()))
+		x.log = append(x.log, slog.String(stageError, d.Err.Error()))
 	}
-	s.metrics.gateChunks(d)
+	s.metrics.gateChunks(x, d)
 	x.send(200, appendChunkDecision(make([]byte, 0, 2048+len(body)), &d, chunks, withText, explain))
 	return nil
 }
@@ -268,16 +300,21 @@ func refuseOverride(err error) error {
 	var rng *quality.RangeError
 	var choice *quality.ChoiceError
 	var minMax *quality.MinMaxError
-	message := strings.ReplaceAll(err.Error(), "\n", "; ") // all of them
+	r := &refusal{message: strings.ReplaceAll(err.Error(), "\n", "; ")} // all of them
+	if errors.As(err, &choice) {                                        // which quotes the word
+		r.logged = "`" + choice.Field + "` is none of the words that are known"
+	}
 	switch {
 	case errors.As(err, &rng):
-		return refuse(kindRange, rng.Field, "%s", message)
-	case errors.As(err, &choice):
-		return refuse(kindField, choice.Field, "%s", message)
+		r.kind, r.field = kindRange, rng.Field
+	case choice != nil:
+		r.kind, r.field = kindField, choice.Field
 	case errors.As(err, &minMax):
-		return refuse(kindConflict, "min_chunks", "%s", message)
+		r.kind, r.field = kindConflict, "min_chunks"
+	default:
+		return err
 	}
-	return err
+	return r
 }
 
 func appendChunkDecision(b []byte, d *gates.ChunkDecision, chunks []chunk, withText, explain bool) []byte {
@@ -426,6 +463,7 @@ func (f *fields) chunks(name string, b bounds) []chunk {
 		c.prefix = f.prefix + at + "."
 		if c.bad != nil { // found before the prefix was there
 			c.bad.message = strings.Replace(c.bad.message, "`", "`"+c.prefix, 1)
+			c.bad.logged = strings.Replace(c.bad.logged, "`", "`"+c.prefix, 1)
 			c.bad.field = c.prefix + c.bad.field
 		}
 		one := chunk{text: c.text("text")}
@@ -541,7 +579,9 @@ func readOnly(body []byte, names ...string) *fields {
 	}
 	_, _ = scanObject(body, func(key, _ []byte) { // checked by readObject
 		if name := unquote(key); !slices.Contains(names, name) {
-			f.refuse(kindField, clip(name), "is unknown; this object may have %s", quoteNames(names))
+			if f.bad == nil {
+				f.bad = refuse(kindField, f.prefix+clip(name), "`%s%s` is unknown; this object may have %s", f.prefix, given(clip(name)), quoteNames(names))
+			}
 		}
 	})
 	return f

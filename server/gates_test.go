@@ -509,8 +509,20 @@ func TestGateMetrics(t *testing.T) {
 			t.Errorf("%s is not there", line)
 		}
 	}
-	if n := strings.Count(text, "\nragate_gate_"); n != 14 {
-		t.Errorf("%d series of the gates, want 14", n)
+	if n := strings.Count(text, "\nragate_gate_") - strings.Count(text, "\nragate_gate_stage_seconds") - strings.Count(text, "\nragate_gate_truncated"); n != 14 {
+		t.Errorf("%d series of the gates beside their stages, want 14", n)
+	}
+	for _, line := range []string{
+		`ragate_gate_stage_seconds_count{gate="query",stage="total"} 6`,
+		`ragate_gate_stage_seconds_count{gate="query",stage="inference"} 2`, // of three turns that came to the model it refused one
+		`ragate_gate_stage_seconds_sum{gate="query",stage="inference"} 0.006`,
+		`ragate_gate_stage_seconds_count{gate="chunks",stage="total"} 4`,
+		`ragate_gate_stage_seconds_sum{gate="chunks",stage="tokenize"} 0.002`,
+		`ragate_gate_truncated_chunks_total{policy="default"} 0`,
+	} {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("%s is not there", line)
+		}
 	}
 	if t.Failed() {
 		for _, line := range strings.Split(text, "\n") {

@@ -79,7 +79,9 @@ func TestSetKeys(t *testing.T) {
 
 func TestCORS(t *testing.T) {
 	const origin = "https://app.example.org"
-	s, _, _ := stubServer(func(c *Config) { c.Keys, c.CORSOrigins = []Key{{"a", "one"}}, []string{origin, "http://localhost:3000"} })
+	s, _, _ := stubServer(func(c *Config) {
+		c.Keys, c.CORSOrigins = []Key{{"a", "one"}}, []string{origin, "http://localhost:3000"}
+	})
 	ask := []string{"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,content-type"}
 
 	// The browser's question carries no key.

@@ -23,7 +23,7 @@ type exchange struct {
 	s       *Server
 	w       *echo.Response
 	r       *http.Request
-	route   string // the pattern, "unmatched" where there is none
+	route   string // the pattern, unmatched where there is none
 	param   string // what matched the pattern's *
 	dialect dialect
 	id      string
@@ -40,7 +40,12 @@ type exchange struct {
 	items  int
 	usage  inference.Usage
 	timing inference.Timing
-	log    []slog.Attr // of this route's own
+	stages [2]stageTime // of a gate, beside those of the model: before them and after
+	text   string       // what was asked, for a log that holds texts
+	log    []slog.Attr  // of this route's own
+
+	work  bool // it was admitted
+	trace traced
 
 	refusal *refusal
 	broken  bool // the refusal came when part of the answer was sent
@@ -49,6 +54,9 @@ type exchange struct {
 type handler func(x *exchange) error
 
 const exchangeKey = "exchange"
+
+// unmatched is the route of paths that no pattern fits.
+const unmatched = "unmatched"
 
 func (s *Server) handle(h handler) echo.HandlerFunc {
 	return func(c echo.Context) error { return h(c.Get(exchangeKey).(*exchange)) }
@@ -63,9 +71,10 @@ func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {
 		r := c.Request()
 		x := &exchange{s: s, w: c.Response(), r: r, begun: time.Now(), id: requestID(r.Header), dialect: dialectOf(r.URL.Path)}
 		if x.route = c.Path(); !s.patterns[x.route] {
-			x.route = "unmatched"
+			x.route = unmatched
 		}
 		x.param = c.Param("*")
+		x.startSpan()
 		c.Set(exchangeKey, x)
 		x.w.Header().Set("X-Request-Id", x.id)
 		if r.ContentLength != 0 {
@@ -111,7 +120,7 @@ func (s *Server) working(h handler) handler {
 			return s.refusePhase(phase, reason)
 		}
 		defer s.life.end()
-		x.models, x.gates = models, g
+		x.models, x.gates, x.work = models, g, true
 		return h(x)
 	}
 }
@@ -148,8 +157,8 @@ func (x *exchange) send(status int, body []byte) {
 	h := x.w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	if x.timing != (inference.Timing{}) {
-		h.Set("Server-Timing", serverTiming(x.timing))
+	if x.work {
+		h.Set(serverTimingHeader, x.serverTiming())
 	}
 	if n := len(x.usage.Cut); n > 0 {
 		h.Set("X-Ragate-Truncated", strconv.Itoa(n))
@@ -159,10 +168,11 @@ func (x *exchange) send(status int, body []byte) {
 	_, _ = x.w.Write(body) // a client that has left is seen by its context
 }
 
-// write streams a piece of a JSON answer.
+// write streams a piece of a JSON answer. Its Server-Timing comes behind it, as a trailer: see endStream.
 func (x *exchange) write(piece []byte) error {
 	if !x.w.Committed {
 		x.w.Header().Set("Content-Type", "application/json")
+		x.w.Header().Set("Trailer", serverTimingHeader)
 		x.w.WriteHeader(http.StatusOK)
 	}
 	x.writeBy()
@@ -175,22 +185,48 @@ func (x *exchange) writeBy() {
 	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(x.s.cfg.WriteTimeout))
 }
 
-func serverTiming(t inference.Timing) string {
-	b := make([]byte, 0, 80)
-	for _, stage := range []struct {
-		name string
-		d    time.Duration
-	}{{"tokenize", t.Tokenize}, {"queue", t.Queue}, {"inference", t.Inference}} {
+// endStream sends what is known of a streamed answer only at its end.
+func (x *exchange) endStream() { x.w.Header().Set(serverTimingHeader, x.serverTiming()) }
+
+const serverTimingHeader = "Server-Timing"
+
+// serverTiming is where the time of a request went so far, in milliseconds: W3C Server Timing. Stages that did not run are left out, the
+// total never.
+func (x *exchange) serverTiming() string {
+	b := make([]byte, 0, 128)
+	add := func(name string, d time.Duration) {
 		if len(b) > 0 {
 			b = append(b, ", "...)
 		}
-		b = append(append(b, stage.name...), ";dur="...)
-		b = strconv.AppendFloat(b, float64(stage.d)/float64(time.Millisecond), 'f', 3, 64)
+		b = append(append(b, name...), ";dur="...)
+		b = strconv.AppendFloat(b, max(0, float64(d)/float64(time.Millisecond)), 'f', 3, 64)
 	}
+	for _, s := range x.allStages() {
+		if s.took > 0 {
+			add(s.name, s.took)
+		}
+	}
+	add("total", time.Since(x.begun))
 	return string(b)
 }
 
-// finish counts the request and writes its log line. Texts never appear in it: messages quote only names and numbers.
+// allStages lists the stages in the order in which they run, with no time for those that did not.
+func (x *exchange) allStages() [5]stageTime {
+	return [5]stageTime{x.stages[0], {"tokenize", x.timing.Tokenize}, {"queue", x.timing.Queue}, {"inference", x.timing.Inference}, x.stages[1]}
+}
+
+// asked keeps the first of the texts for a log that holds some.
+func (x *exchange) asked(texts ...string) {
+	if x.s.cfg.LogText && len(texts) > 0 {
+		x.text = clipTo(texts[0], loggedMax)
+	}
+}
+
+// loggedMax is how much of a text a log line repeats, in bytes: enough to know a question by.
+const loggedMax = 200
+
+// finish counts the request, ends its span and writes its log line. No text appears in it unless the setting asks for that: what a refusal
+// quotes of the request is left out too, as a text may stand where a name belongs.
 func (x *exchange) finish() {
 	took := time.Since(x.begun)
 	status, level := x.w.Status, slog.LevelInfo
@@ -198,6 +234,7 @@ func (x *exchange) finish() {
 		status = statusClientGone
 	}
 	x.s.metrics.requestDone(x, status, took)
+	x.endSpan(status)
 	switch {
 	case open[x.route] && (x.refusal == nil || x.refusal.retryAfter > 0):
 		level = slog.LevelDebug // probes and scrapes come every few seconds, also while the server starts
@@ -210,7 +247,7 @@ func (x *exchange) finish() {
 	if !x.s.log.Enabled(ctx, level) {
 		return
 	}
-	attrs := make([]slog.Attr, 0, 20)
+	attrs := make([]slog.Attr, 0, 24)
 	attrs = append(attrs,
 		slog.String("request_id", x.id),
 		slog.String("method", clip(x.r.Method)),
@@ -221,6 +258,9 @@ func (x *exchange) finish() {
 		slog.Int64("bytes_in", x.bytesIn),
 		slog.Int64("bytes_out", x.w.Size),
 	)
+	if ids := x.traceIDs(); ids.IsValid() {
+		attrs = append(attrs, slog.String("trace_id", ids.TraceID().String()), slog.String("span_id", ids.SpanID().String()))
+	}
 	if x.key != "" {
 		attrs = append(attrs, slog.String("key", x.key))
 	}
@@ -228,17 +268,23 @@ func (x *exchange) finish() {
 		attrs = append(attrs, slog.String("model", x.model), slog.Int("items", x.items))
 	}
 	if x.usage.Tokens > 0 {
-		attrs = append(attrs,
-			slog.Int("tokens", x.usage.Tokens),
-			slog.Int("items_cut", len(x.usage.Cut)),
-			slog.Float64("tokenize_ms", milliseconds(x.timing.Tokenize)),
-			slog.Float64("queue_ms", milliseconds(x.timing.Queue)),
-			slog.Float64("inference_ms", milliseconds(x.timing.Inference)),
-		)
+		attrs = append(attrs, slog.Int("tokens", x.usage.Tokens), slog.Int("items_cut", len(x.usage.Cut)))
+	}
+	for _, s := range x.allStages() {
+		if s.took > 0 {
+			attrs = append(attrs, slog.Float64(s.name+"_ms", milliseconds(s.took)))
+		}
 	}
 	attrs = append(attrs, x.log...)
+	if x.text != "" {
+		attrs = append(attrs, slog.String("text", x.text))
+	}
 	if x.refusal != nil {
-		attrs = append(attrs, slog.String("refused", kinds[x.refusal.kind].code), slog.String("error", x.refusal.message))
+		message := x.refusal.message
+		if x.refusal.logged != "" && !x.s.cfg.LogText {
+			message = x.refusal.logged
+		}
+		attrs = append(attrs, slog.String("refused", kinds[x.refusal.kind].code), slog.String("error", message))
 		if x.refusal.cause != nil && level == slog.LevelError {
 			attrs = append(attrs, slog.String("cause", x.refusal.cause.Error()))
 		}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/url"
+	"strconv"
 
 	"ragate/inference"
 )
@@ -125,7 +126,7 @@ func (s *Server) showModel(x *exchange) error {
 		}
 	}
 	x.models = models
-	return refuse(kindModel, "model", "model %s is not loaded; loaded here: %s", quote(name), x.loadedIDs(""))
+	return refuse(kindModel, "model", "model %s is not loaded; loaded here: %s", strconv.Quote(clip(name)), x.loadedIDs(""))
 }
 
 // appendModel appends an entry of /v1/models. Only embedders have dimensions.

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/labstack/echo/v4"
+	"go.opentelemetry.io/otel/trace"
 
 	"ragate/inference"
 )
@@ -40,6 +41,7 @@ type Server struct {
 	patterns map[string]bool // the routes' patterns: the values of the metrics' label
 	http     *http.Server
 	keys     atomic.Pointer[keyring]
+	tracer   trace.Tracer // nil: off
 
 	tokenizing chan struct{} // bounds how many /tokenize requests hold their token lists at once
 
@@ -59,7 +61,10 @@ func New(cfg Config, logger *slog.Logger) (*Server, error) {
 		life:       lifecycle{reason: "the models are being loaded", idle: make(chan struct{})},
 	}
 	s.keys.Store(newKeyring(cfg.Keys))
-	s.metrics = newMetrics(cfg.Version, &s.life, cfg.CertificateExpiry)
+	s.metrics = newMetrics(cfg, &s.life)
+	if cfg.Tracing.Provider != nil {
+		s.tracer = cfg.Tracing.Provider.Tracer("ragate/server", trace.WithInstrumentationVersion(cfg.Version))
+	}
 	s.echo = s.routes()
 	s.http = &http.Server{
 		Handler:           s.echo,

@@ -622,14 +622,6 @@ func TestTwoServers(t *testing.T) {
 	}
 }
 
-func TestServerTiming(t *testing.T) {
-	s, _, _ := stubServer(nil)
-	w := do(s, "POST", "/v1/embeddings", `{"input":"a"}`)
-	if got := w.Header().Get("Server-Timing"); got != "tokenize;dur=1.000, queue;dur=2.000, inference;dur=3.000" {
-		t.Errorf("Server-Timing: %q", got)
-	}
-}
-
 // /health answers while every worker is busy and all models hang.
 func TestHealthNeverWaits(t *testing.T) {
 	s, e, _ := stubServer(nil)

@@ -63,6 +63,7 @@ func (m *stubModel) Embed(ctx context.Context, r inference.EmbedRequest) (*infer
 	m.mu.Lock()
 	m.embeds = append(m.embeds, r)
 	m.mu.Unlock()
+	defer m.record(ctx, len(r.Texts), time.Now())
 	if m.before != nil {
 		if err, ok := m.before(ctx, r.Texts); ok {
 			return nil, err
@@ -96,6 +97,7 @@ func (m *stubModel) Rerank(ctx context.Context, r inference.RerankRequest) (*inf
 	m.mu.Lock()
 	m.ranks = append(m.ranks, r)
 	m.mu.Unlock()
+	defer m.record(ctx, len(r.Documents), time.Now())
 	if m.before != nil {
 		if err, ok := m.before(ctx, r.Documents); ok {
 			return nil, err
@@ -132,6 +134,16 @@ func (m *stubModel) Rerank(ctx context.Context, r inference.RerankRequest) (*inf
 		s.Logits = m.logits
 	}
 	return s, nil
+}
+
+// record tells the context's record of a call that was one batch with a row of somebody else's.
+func (m *stubModel) record(ctx context.Context, items int, began time.Time) {
+	if rec := inference.RecordOf(ctx); rec != nil {
+		now := time.Now()
+		rec.Add(inference.Call{Model: m.info.ID, Kind: m.info.Kind, Began: began, Submitted: began, FirstTaken: began, LastTaken: now, Done: now,
+			Items: items, Rows: items, Tokens: 5 * items, PaddedTokens: 16 * items, Batches: 1,
+			Batch: inference.Batch{ID: 7, Rows: items + 1, Tokens: 5*items + 9, PaddedTokens: 16 * (items + 1)}})
+	}
 }
 
 // Tokens has a token for every word, with its place in characters.

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
 
 	"ragate/inference"
 )
@@ -215,7 +218,14 @@ func (s *Server) teiTokenize(x *exchange) error {
 		return ctx.Err()
 	}
 	x.model, x.items = m.info.ID, len(texts)
+	x.asked(texts...)
 
+	began := time.Now()
+	defer func() {
+		if x.recording() {
+			x.stage(x.r.Context(), "tokenize", began, time.Now(), attribute.String("ragate.model", x.model), attribute.Int("ragate.items", x.items))
+		}
+	}()
 	// One write is an ordinary answer; a longer list is streamed, so that its JSON is never held whole.
 	b := append(make([]byte, 0, 1024), '[')
 	for i, text := range texts {
@@ -238,6 +248,7 @@ func (s *Server) teiTokenize(x *exchange) error {
 		b = append(b, ']')
 	}
 	b = append(b, ']')
+	x.timing.Tokenize = time.Since(began)
 	if !x.w.Committed {
 		x.send(200, b)
 		return nil
@@ -245,6 +256,7 @@ func (s *Server) teiTokenize(x *exchange) error {
 	if err := x.write(b); err != nil {
 		return &refusal{kind: kindGone, message: "the client left before the end of the answer", cause: err}
 	}
+	x.endStream()
 	return nil
 }
 

@@ -96,6 +96,7 @@ func (x *exchange) embed(m loaded, req inference.EmbedRequest) (*inference.Embed
 		req.Lane = inference.LaneInteractive
 	}
 	x.model, x.items = m.info.ID, len(req.Texts)
+	x.asked(req.Texts...)
 	e, err := m.Embed(x.r.Context(), req)
 	if err != nil {
 		return nil, err
@@ -114,6 +115,7 @@ func (x *exchange) embed(m loaded, req inference.EmbedRequest) (*inference.Embed
 func (x *exchange) rerank(m loaded, req inference.RerankRequest) (*inference.Scores, error) {
 	req.Truncation.MaxTokens = x.s.cfg.MaxTokens
 	x.model, x.items = m.info.ID, len(req.Documents)
+	x.asked(req.Query)
 	s, err := m.Rerank(x.r.Context(), req)
 	if err != nil {
 		return nil, err

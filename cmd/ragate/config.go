@@ -39,9 +39,10 @@ type modelFlags struct {
 
 // serverFlags say whom the server answers, how much it takes on, and what it says of it.
 type serverFlags struct {
-	accessFlags `group:"Access"`
-	limitFlags  `group:"Limits and times"`
-	logFlags    `group:"Log"`
+	accessFlags  `group:"Access"`
+	limitFlags   `group:"Limits and times"`
+	logFlags     `group:"Log"`
+	observeFlags `group:"Traces and profiles"`
 }
 
 // accessFlags say whom the server answers.

@@ -49,6 +49,11 @@ func (c serveCmd) Run(ctx context.Context, io streams, given *given) error {
 	if err != nil {
 		return err
 	}
+	seen, err := c.observe(ctx, &cfg, log)
+	if err != nil {
+		return err
+	}
+	defer seen.close(expired()) // where a start fails; the shutdown has its own
 	srv, err := server.New(cfg, log)
 	if err != nil {
 		return &usageError{err}
@@ -115,7 +120,7 @@ func (c serveCmd) Run(ctx context.Context, io streams, given *given) error {
 		}
 	}
 	log.Info("stopping: requests in flight finish, new ones are refused", "grace", c.ShutdownGrace.String())
-	return c.shutdown(log, srv, d, served)
+	return c.shutdown(log, srv, d, seen, served)
 }
 
 // reload reads again what may change while the server runs. What cannot be used is said, and the old stays in use.
@@ -141,7 +146,7 @@ func (c serveCmd) reload(ctx context.Context, log *slog.Logger, srv *server.Serv
 			log.Info("TLS certificate reloaded", "expires", cert.Expires().UTC())
 		}
 	}
-	if set, err := keeper.gates.Reload(ctx); err != nil {
+	if set, err := srv.ReloadReferences(ctx); err != nil {
 		log.Error("the references were not reloaded, the old ones stay in use", "error", err.Error())
 	} else {
 		log.Info("references reloaded", "version", set.Version, "references", set.References, "categories", set.Categories)
@@ -149,7 +154,7 @@ func (c serveCmd) reload(ctx context.Context, log *slog.Logger, srv *server.Serv
 }
 
 // shutdown reverses the construction: refuse, drain, stop workers, close sessions, close the runtime.
-func (c serveCmd) shutdown(log *slog.Logger, srv *server.Server, d *device, served <-chan error) error {
+func (c serveCmd) shutdown(log *slog.Logger, srv *server.Server, d *device, seen *observing, served <-chan error) error {
 	grace, cancel := context.WithTimeout(context.Background(), c.ShutdownGrace)
 	defer cancel()
 	done := make(chan error, 1)
@@ -159,7 +164,11 @@ func (c serveCmd) shutdown(log *slog.Logger, srv *server.Server, d *device, serv
 		if err != nil {
 			end = expired()
 		}
-		done <- errors.Join(err, d.close(end), <-served)
+		err = errors.Join(err, d.close(end), <-served)
+		if lost := seen.close(end); lost != nil {
+			log.Warn("the last traces are lost", "error", lost.Error()) // no reason to call the end a failure
+		}
+		done <- err
 	}()
 	force := time.NewTimer(c.ShutdownGrace + engineGrace)
 	defer force.Stop()
@@ -274,6 +283,9 @@ func (c serverFlags) check() []error {
 		if need.has != "" && need.lacks == "" {
 			errs = append(errs, fmt.Errorf("%s needs %s beside it", need.name, need.other))
 		}
+	}
+	if err := c.observeFlags.validate(); err != nil {
+		errs = append(errs, err)
 	}
 	cors := server.DefaultConfig()
 	cors.CORSOrigins = c.CORSOrigin
