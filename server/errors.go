@@ -129,8 +129,11 @@ func (x *exchange) classify(err error) *refusal {
 		return known
 	case errors.As(err, &tooLong):
 		remedy := "allow cutting with " + settings.Truncate
-		if x.dialect == dialectTEI {
+		switch x.dialect {
+		case dialectTEI:
 			remedy = "send `truncate`: true"
+		case dialectKServe:
+			remedy = "send `truncate`: true in `parameters`"
 		}
 		r := refuse(kindTooLong, "", "%s has %d tokens, the limit is %d tokens and cutting is refused: shorten it, or %s",
 			item(tooLong.Item), tooLong.Tokens, tooLong.Limit, remedy)
@@ -167,10 +170,15 @@ func (x *exchange) classify(err error) *refusal {
 		case http.StatusNotFound:
 			return refuse(kindRoute, "", "there is no route %s", clip(x.r.URL.Path))
 		case http.StatusMethodNotAllowed:
-			return refuse(kindMethod, "", "%s takes %s, not %s", clip(x.r.URL.Path), strings.TrimPrefix(x.w.Header().Get("Allow"), "OPTIONS, "), clip(x.r.Method))
+			return x.refuseMethod()
 		}
 	}
 	return &refusal{kind: kindInternal, message: "the server failed on this request; its log has the cause under this request id", cause: err}
+}
+
+// refuseMethod refuses a method that the path does not have; those it has are in the header Allow.
+func (x *exchange) refuseMethod() *refusal {
+	return refuse(kindMethod, "", "%s takes %s, not %s", clip(x.r.URL.Path), strings.TrimPrefix(x.w.Header().Get("Allow"), "OPTIONS, "), clip(x.r.Method))
 }
 
 // wholeSeconds rounds up, to at least 1: the unit of Retry-After.
@@ -185,6 +193,7 @@ const (
 	dialectOpenAI dialect = iota
 	dialectCohere
 	dialectTEI
+	dialectKServe
 )
 
 // dialectOf says which dialect a path speaks, known or not; unknown paths get the OpenAI shape.
@@ -194,6 +203,11 @@ func dialectOf(path string) dialect {
 		return dialectTEI
 	case "/v1/rerank", "/v2/rerank", "/v1/embed", "/v2/embed":
 		return dialectCohere
+	case "/v2", "/v2/health/live", "/v2/health/ready":
+		return dialectKServe
+	}
+	if strings.HasPrefix(path, "/v2/models/") {
+		return dialectKServe
 	}
 	return dialectOpenAI
 }
@@ -214,6 +228,9 @@ func (r *refusal) appendBody(dst []byte, d dialect) []byte {
 		dst = appendString(dst, r.message)
 		dst = append(dst, `,"error_type":`...)
 		dst = appendString(dst, kinds[r.kind].teiType)
+	case dialectKServe:
+		dst = append(dst, `{"error":`...)
+		dst = appendString(dst, r.message)
 	case dialectCohere:
 		dst = append(dst, `{"message":`...)
 		dst = appendString(dst, r.message)

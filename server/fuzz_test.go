@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-var workRoutes = []string{"/v1/embeddings", "/v1/rerank", "/v2/rerank", "/v1/embed", "/v2/embed", "/", "/embed", "/rerank", "/similarity", "/tokenize", queryRoute, chunksRoute}
+var workRoutes = []string{"/v1/embeddings", "/v1/rerank", "/v2/rerank", "/v1/embed", "/v2/embed", "/", "/embed", "/rerank", "/similarity", "/tokenize", "/v2/models/embedder/infer", "/v2/models/reranker/infer", queryRoute, chunksRoute}
 
 // FuzzBody: whatever the body, a route answers below 500 with strict JSON in its dialect, never panics, and the next request works.
 func FuzzBody(f *testing.F) {
@@ -29,7 +29,19 @@ func FuzzBody(f *testing.F) {
 			f.Add(byte(len(workRoutes)-2), []byte(body))
 		}
 	}
+	for _, seed := range jsonSeeds {
+		for _, body := range []string{
+			`{"inputs":` + seed + `,"id":` + seed + `}`, `{"inputs":[` + seed + `],"outputs":` + seed + `}`,
+			`{"inputs":[{"name":"text","datatype":"BYTES","shape":` + seed + `,"data":` + seed + `}],"parameters":` + seed + `}`,
+			`{"inputs":[{"name":"query","datatype":"BYTES","shape":[1],"data":["a"]},{"name":"text","datatype":"BYTES","shape":[2,1],"data":[["a"],` + seed + `]}]}`,
+		} {
+			f.Add(byte(len(workRoutes)-3), []byte(body))
+			f.Add(byte(len(workRoutes)-4), []byte(body))
+		}
+	}
 	for _, body := range []string{
+		`{"inputs":[{"name":"query","datatype":"BYTES","shape":[2],"data":["a","b"]},{"name":"documents","datatype":"BYTES","shape":[2],"data":["x","y"]}],"parameters":{"raw_scores":true}}`,
+		`{"inputs":[{"name":"text","datatype":"BYTES","shape":[2,1],"data":[["a"],["b"]]}],"parameters":{"normalize":false,"dimensions":2},"outputs":[{"name":"embedding"}]}`,
 		`{"query":"what a fine evening this is","history":[{"role":"user","content":"a"},{"role":"assistant","content":"b?"}],"memory_node_id":"n","return_history":true,"policy":"strict"}`,
 		`{"query":"how do I park","chunks":[{"id":1e400,"text":"park","similarity":-1e300,"metadata":{"deprecated":true}},{"id":"x","text":"how do I park"}],"threshold":0.5,` +
 			`"min_chunks":0,"max_chunks":1,"mode":"everything","fallback":"keyword","long_chunk":"max_passage","max_context_tokens":1,"return_context":true,"return_text":false,"explain":true}`,

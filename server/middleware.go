@@ -62,8 +62,12 @@ func (s *Server) handle(h handler) echo.HandlerFunc {
 	return func(c echo.Context) error { return h(c.Get(exchangeKey).(*exchange)) }
 }
 
-// open are the routes that ask for no key: probes and scrapers have none.
-var open = map[string]bool{"/health": true, "/ready": true, "/metrics": true}
+// open are the routes that ask for no key: probes and scrapers have none, and a browser cannot send one with the address of a page. The
+// page itself is the same everywhere; it asks for a key to fetch the document with.
+var open = map[string]bool{
+	"/health": true, "/ready": true, "/metrics": true, "/v2/health/live": true, "/v2/health/ready": true,
+	"/docs": true, "/docs/docs.js": true, "/docs/docs.css": true,
+}
 
 // around wraps every request, known route or not: id, key, panics, the error's body, metrics and the one log line.
 func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"ragate/inference"
+	"ragate/server/openapi"
 )
 
 // Model is a loaded model as this package needs it. Which half of it works is said by its Info().Kind: Embed and Tokens of an embedder,
@@ -65,7 +66,11 @@ func New(cfg Config, logger *slog.Logger) (*Server, error) {
 	if cfg.Tracing.Provider != nil {
 		s.tracer = cfg.Tracing.Provider.Tracer("ragate/server", trace.WithInstrumentationVersion(cfg.Version))
 	}
-	s.echo = s.routes()
+	doc, err := describe(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.echo = s.routes(doc)
 	s.http = &http.Server{
 		Handler:           s.echo,
 		ReadHeaderTimeout: cfg.HeaderTimeout,
@@ -227,7 +232,7 @@ func (l *lifecycle) snapshot() (inference.Stats, bool) {
 }
 
 // routes builds the router: the table below is the whole API.
-func (s *Server) routes() *echo.Echo {
+func (s *Server) routes(doc docFile) *echo.Echo {
 	e := echo.New()
 	e.HTTPErrorHandler = func(err error, c echo.Context) { // errors are answered by s.around; this is what it could not
 		s.log.LogAttrs(c.Request().Context(), slog.LevelError, "an error passed the handlers", slog.Any("error", err))
@@ -259,6 +264,16 @@ func (s *Server) routes() *echo.Echo {
 	post("/v1/gate/query", s.gateQuery)
 	post("/v1/gate/chunks", s.gateChunks)
 	post("/v1/gate/references/reload", s.reloadReferences)
+
+	get("/openapi.json", s.serveDoc(doc))
+	get("/docs", s.serveDoc(newDocFile(openapi.Page("docs.html"), "text/html; charset=utf-8")))
+	get("/docs/docs.js", s.serveDoc(newDocFile(openapi.Page("docs.js"), "text/javascript; charset=utf-8")))
+	get("/docs/docs.css", s.serveDoc(newDocFile(openapi.Page("docs.css"), "text/css; charset=utf-8")))
+
+	get("/v2", s.kserveServer)
+	get("/v2/health/live", s.kserveLive)
+	get("/v2/health/ready", s.kserveReady)
+	e.Any(kservePattern, s.handle(s.kserveModel)) // ids hold slashes: what follows them decides which methods there are
 	s.patterns = map[string]bool{}
 	for _, r := range e.Routes() {
 		s.patterns[r.Path] = true

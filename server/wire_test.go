@@ -117,13 +117,37 @@ func TestGolden(t *testing.T) {
 // answer sends the request of a golden block and writes its answer down, after checking what holds for every answer.
 func answer(t *testing.T, s *Server, asked string) string {
 	t.Helper()
+	method, path, body, headers := parseAsked(t, asked)
+	w := do(s, method, path, body, headers...)
+	if w.Header().Get("X-Request-Id") == "" {
+		t.Errorf("%s: no X-Request-Id", asked)
+	}
+	got := strconv.Itoa(w.Code)
+	for _, name := range answerHeaders {
+		if v := w.Header().Get(name); v != "" {
+			got += "\n" + name + ": " + v
+		}
+	}
+	if w.Body.Len() > 0 {
+		if ct := w.Header().Get("Content-Type"); ct != "application/json" {
+			t.Errorf("%s: Content-Type %q", asked, ct)
+		}
+		if !json.Valid(w.Body.Bytes()) {
+			t.Errorf("%s: the answer is not JSON: %s", asked, w.Body)
+		}
+		got += "\n" + fingerprint.ReplaceAllString(uuid.ReplaceAllString(w.Body.String(), `"id":"UUID"`), `"fingerprint":"F"`)
+	}
+	return got
+}
+
+// parseAsked reads the request of a golden block.
+func parseAsked(t *testing.T, asked string) (method, path, body string, headers []string) {
+	t.Helper()
 	lines := strings.Split(asked, "\n")
 	if len(lines) < 2 || !strings.HasPrefix(lines[0], "## ") {
 		t.Fatalf("a block of a golden file was expected, not %q", asked)
 	}
-	method, path, _ := strings.Cut(lines[1], " ")
-	var headers []string
-	body := ""
+	method, path, _ = strings.Cut(lines[1], " ")
 	for _, line := range lines[2:] {
 		name, value, ok := strings.Cut(line, ":")
 		switch {
@@ -138,26 +162,7 @@ func answer(t *testing.T, s *Server, asked string) string {
 			body = line
 		}
 	}
-	w := do(s, method, path, body, headers...)
-	if w.Header().Get("X-Request-Id") == "" {
-		t.Errorf("%s: no X-Request-Id", lines[0])
-	}
-	got := strconv.Itoa(w.Code)
-	for _, name := range answerHeaders {
-		if v := w.Header().Get(name); v != "" {
-			got += "\n" + name + ": " + v
-		}
-	}
-	if w.Body.Len() > 0 {
-		if ct := w.Header().Get("Content-Type"); ct != "application/json" {
-			t.Errorf("%s: Content-Type %q", lines[0], ct)
-		}
-		if !json.Valid(w.Body.Bytes()) {
-			t.Errorf("%s: the answer is not JSON: %s", lines[0], w.Body)
-		}
-		got += "\n" + fingerprint.ReplaceAllString(uuid.ReplaceAllString(w.Body.String(), `"id":"UUID"`), `"fingerprint":"F"`)
-	}
-	return got
+	return method, path, body, headers
 }
 
 // errorShape checks the body of an error against its dialect and returns its message.
@@ -172,10 +177,10 @@ func errorShape(t *testing.T, d dialect, body []byte) string {
 	if err := json.Unmarshal(body, &doc); err != nil {
 		t.Fatalf("the error is not JSON: %v: %s", err, body)
 	}
-	if d == dialectTEI {
+	if d == dialectTEI || d == dialectKServe {
 		var msg string
-		if json.Unmarshal(doc.Error, &msg) != nil || doc.ErrorType == nil || msg == "" {
-			t.Fatalf("not the shape of a TEI error: %s", body)
+		if json.Unmarshal(doc.Error, &msg) != nil || (doc.ErrorType == nil) == (d == dialectTEI) || msg == "" {
+			t.Fatalf("not the shape of a TEI or KServe error: %s", body)
 		}
 		return msg
 	}
@@ -205,7 +210,7 @@ func TestEveryKindHasItsRow(t *testing.T) {
 		if row.status < 400 || row.typ == "" || row.code == "" || row.teiType == "" {
 			t.Errorf("kind %d has no full row: %+v", k, row)
 		}
-		for _, d := range []dialect{dialectOpenAI, dialectCohere, dialectTEI} {
+		for _, d := range []dialect{dialectOpenAI, dialectCohere, dialectTEI, dialectKServe} {
 			errorShape(t, d, refuse(k, "a field", "a message").appendBody(nil, d))
 		}
 	}

@@ -55,6 +55,9 @@ var rules = []rule{
 		why:   "what settings may hold; it opens nothing and knows none by name"},
 	{folder: "server/certs", never: []string{"net/http", "flag"},
 		why: "certificate files and their renewal"},
+	{folder: "server/openapi", modules: []string{"go.yaml.in/yaml"},
+		never: []string{"net", "net/http", "os"},
+		why:   "a document and a page; it serves nothing"},
 	{folder: "server", own: []string{"inference", "gates"},
 		modules: []string{"github.com/labstack/echo/v4", "github.com/prometheus", "github.com/google/uuid",
 			"go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/propagation", "go.opentelemetry.io/otel/trace"},
@@ -71,9 +74,10 @@ var rules = []rule{
 		why:     "drives a running server; nobody imports it"},
 	{folder: "internal/testenv", why: "finds what tests need; imported by tests only"},
 	{folder: "internal/hubtest", own: []string{"models/onnxpb"}, why: "a model hub for tests, on loopback"},
+	{folder: "internal/contract", modules: []string{"github.com/santhosh-tekuri/jsonschema"}, why: "tests only: it knows the API's document and no code of the server"},
 	{folder: "internal/readme", own: []string{"internal/testenv"}, why: "tests only: it runs the commands of the documentation"},
 	{folder: "internal/archtest", own: []string{"internal/testenv"}, why: "tests only"},
-	{folder: "internal/e2e", own: []string{"internal/testenv"}, why: "tests only: it drives the built program from outside"},
+	{folder: "internal/e2e", own: []string{"internal/contract", "internal/testenv"}, why: "tests only: it drives the built program from outside"},
 	{folder: "tools", why: "scripts that make test data; nothing imports them"},
 }
 

@@ -72,7 +72,7 @@ var built = sync.OnceValues(func() (string, error) {
 			return nil
 		}
 		switch filepath.Ext(path) {
-		case ".go", ".mod", ".yaml", ".txt": // the latter two may be embedded
+		case ".go", ".mod", ".yaml", ".txt", ".html", ".js", ".css": // all but the first two may be embedded
 			if !strings.HasSuffix(path, "_test.go") {
 				sources++
 				_, err = os.Stat(path)
