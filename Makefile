@@ -11,7 +11,7 @@ PYTHON ?= python3
 # The limit is for a hang; with ten minutes, Go's own, a slow machine would fail.
 TESTFLAGS ?= -p 1 -timeout 40m
 
-.PHONY: setup build run test test-race lint bench conformance setup-reference setup-integrations test-integrations example clean
+.PHONY: setup build run test test-race lint bench conformance setup-reference setup-integrations test-integrations test-deploy example clean
 
 ## setup: fetch the ONNX Runtime library and both default models, checked by sha256; does nothing when they are there
 setup: build
@@ -78,6 +78,10 @@ test-integrations: setup setup-integrations
 	RAGATE_BINARY="$(CURDIR)/bin/ragate" PYTHONDONTWRITEBYTECODE=1 \
 		PYTHONPATH="$$RAGATE_DATA_DIR/integrations/client:$$RAGATE_DATA_DIR/integrations/packages" \
 		$(PYTHON) -m pytest -p no:cacheprovider --complete integrations/python/tests
+
+## test-deploy: Dockerfiles, chart, unit, dashboard and alerts, as far as a machine without a container engine or a cluster can check them
+test-deploy: setup
+	PYTHON="$(PYTHON)" sh tools/deploy.sh
 
 ## example: a RAG loop behind both gates, in examples/rag; ASK='"first question" "second"' asks your own
 example: setup

@@ -121,10 +121,28 @@ type runtimeLibrary struct {
 	library string // file name, in lib/
 }
 
-// runtimeFor returns the runtime package for a system, in Go's names for it.
-func runtimeFor(goos, goarch string) (runtimeLibrary, bool) {
+// RuntimeKind says which build of ONNX Runtime a store holds.
+type RuntimeKind string
+
+const (
+	RuntimeCPU RuntimeKind = "cpu" // the CPU provider, and OpenVINO where the system's package has it
+	RuntimeGPU RuntimeKind = "gpu" // CUDA 12 with cuDNN 9, which the system has to bring, and the CPU provider; Linux on x86-64 only
+)
+
+// runtimeFor returns the runtime package of a kind for a system, in Go's names for it; "" is RuntimeCPU.
+func runtimeFor(kind RuntimeKind, goos, goarch string) (runtimeLibrary, bool) {
 	args := func(platform string) []string {
 		return []string{"--only-binary=:all:", "--platform", platform, "--python-version", "3.11", "--implementation", "cp", "--abi", "cp311"}
+	}
+	if kind == RuntimeGPU {
+		if goos != "linux" || goarch != "amd64" {
+			return runtimeLibrary{}, false
+		}
+		return runtimeLibrary{library: "libonnxruntime.so.1.24.4", wheel: wheel.Wheel{
+			Name: "onnxruntime-gpu", Version: "1.24.4", Args: args("manylinux_2_28_x86_64"),
+			File:   "onnxruntime_gpu-1.24.4-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl",
+			SHA256: "c2a698659271c28220b3f56fe9b63f70eae3b3c36afa544201bf750b929a36dc", Size: 252761835,
+		}}, true
 	}
 	switch goos + "/" + goarch {
 	case "linux/amd64":

@@ -83,7 +83,7 @@ func (s *Store) Verify(ref string) (Report, error) {
 
 // VerifyRuntime compares all files of the ONNX Runtime library with what was recorded when they were extracted.
 func (s *Store) VerifyRuntime() (Report, error) {
-	rt, ok := runtimeHere()
+	rt, ok := s.runtimeHere()
 	if !ok {
 		_, err := s.RuntimeLibrary()
 		return Report{}, err

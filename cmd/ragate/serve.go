@@ -68,6 +68,13 @@ func (c serveCmd) Run(ctx context.Context, io streams, given *given) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP) // from here on: one that comes during the start is served after it, and does not end the process
 	defer signal.Stop(hangup)
+	manager := managerFromEnv()
+	tell := func(err error) {
+		if err != nil {
+			log.Warn("the service manager was not told", "error", err.Error())
+		}
+	}
+	tell(manager.status("loading the models"))
 	began := time.Now()
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
@@ -107,6 +114,7 @@ func (c serveCmd) Run(ctx context.Context, io streams, given *given) error {
 	}
 	srv.SetReady(engine)
 	log.Info("ready", "url", c.scheme()+"://"+ln.Addr().String(), "start_ms", time.Since(began).Milliseconds(), "resident_mb", residentMB())
+	tell(manager.ready())
 
 	for running := true; running; {
 		select {
@@ -119,6 +127,7 @@ func (c serveCmd) Run(ctx context.Context, io streams, given *given) error {
 			c.reload(ctx, log, srv, cert, keeper)
 		}
 	}
+	tell(manager.stopping())
 	log.Info("stopping: requests in flight finish, new ones are refused", "grace", c.ShutdownGrace.String())
 	return c.shutdown(log, srv, d, seen, served)
 }
