@@ -11,7 +11,7 @@ PYTHON ?= python3
 # The limit is for a hang; with ten minutes, Go's own, a slow machine would fail.
 TESTFLAGS ?= -p 1 -timeout 40m
 
-.PHONY: setup build run test test-race lint bench conformance setup-reference setup-integrations test-integrations test-deploy example clean
+.PHONY: setup build run test test-race lint bench soak conformance setup-reference setup-integrations test-integrations test-deploy example clean
 
 ## setup: fetch the ONNX Runtime library and both default models, checked by sha256; does nothing when they are there
 setup: build
@@ -45,6 +45,10 @@ lint:
 ## bench: tokenizer, SIMD and scheduler benchmarks, then the server against the raw session
 bench: setup setup-reference
 	sh tools/bench.sh
+
+## soak: 20,000 mixed requests against the server: no wrong answer, nothing left behind, memory flat. SOAK=--short for 1,500; half an hour on two cores
+soak: setup
+	go run ./benchmarks/soak --ragate bin/ragate --data-dir "$$RAGATE_DATA_DIR" $(SOAK)
 
 ## conformance: the HTTP cases of a folder beside the clone (CASES), against a server started with each setting they ask for
 CASES ?= ../shared/cases

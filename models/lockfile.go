@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"ragate/models/hub"
 	"ragate/models/internal/files"
 )
 
@@ -54,7 +55,16 @@ func (s *Store) readLock() (lockFile, error) {
 	if l.Version != lockVersion {
 		return l, fmt.Errorf("%s has format %d and this program knows %d; use a newer ragate", s.lockPath(), l.Version, lockVersion)
 	}
+	if l.Models == nil { // "models": null
+		l.Models = map[string]lockedBase{}
+	}
 	for key, m := range l.Models {
+		if !hub.IsCommit(m.Commit) { // it becomes part of a path
+			return l, fmt.Errorf("%s: %s: %q is not a full commit; mend it, or delete the entry to resolve the model anew", s.lockPath(), key, m.Commit)
+		}
+		if !files.Local(m.Graph) {
+			return l, fmt.Errorf("%s: %s: %q is not a path inside the model", s.lockPath(), key, m.Graph)
+		}
 		for _, f := range m.Files {
 			if !files.Local(f.Path) {
 				return l, fmt.Errorf("%s: %s: %q is not a path inside the model", s.lockPath(), key, f.Path)

@@ -18,8 +18,11 @@ import (
 
 const (
 	drainTimeout = 5 * time.Second // for reading on after a refusal
-	firstRead    = 64 << 10        // bytes allocated before any came: a claimed length alone must not cost memory
+	firstRead    = freeBytes       // bytes allocated before any came: a claimed length alone must not cost memory
 )
+
+// bodyCharge is how many bytes a byte of a body is charged as: itself, and its share of the texts that are read from it.
+const bodyCharge = 2
 
 var bom = "\xef\xbb\xbf"
 
@@ -58,7 +61,14 @@ func (x *exchange) readBody() ([]byte, error) {
 			return nil, &refusal{kind: kindGone, message: "the client left while sending", cause: err}
 		}
 		if len(body) == cap(body) {
-			grown := make([]byte, len(body), min(2*int64(cap(body)), limit+1))
+			size := min(4*int64(cap(body)), limit+1)
+			if r.ContentLength >= 0 {
+				size = min(size, r.ContentLength+1) // the rest fits, so it is not copied once more
+			}
+			if err := x.hold(bodyCharge * (size - int64(cap(body)))); err != nil {
+				return nil, err
+			}
+			grown := make([]byte, len(body), size)
 			copy(grown, body)
 			body = grown
 		}

@@ -70,6 +70,9 @@ func (s *Server) answerRerank(x *exchange, f *fields, version string) error {
 			b = append(b, '}')
 		}
 		b = append(b, '}')
+		if b, err = x.spill(b); err != nil {
+			return err
+		}
 	}
 	b = append(b, ']')
 	b = appendUsage(b, scores.Usage)
@@ -124,7 +127,7 @@ func (s *Server) cohereEmbed(version string) handler {
 		if len(types) == 0 {
 			types = []string{"float"}
 		}
-		b := append(make([]byte, 0, 512+len(body)+len(types)*len(texts)*(2+vectorBytes*e.Dim)), `{"id":`...)
+		b := append(make([]byte, 0, answerBytes(512+len(body)+len(types)*len(texts)*(2+vectorBytes*e.Dim))), `{"id":`...)
 		b = appendString(b, newID())
 		if version == "1" {
 			b = append(b, `,"response_type":`...)
@@ -136,7 +139,9 @@ func (s *Server) cohereEmbed(version string) handler {
 		}
 		b = append(b, `,"embeddings":`...)
 		if bare {
-			b = appendVectors(b, e, "float")
+			if b, err = x.vectors(b, e, "float"); err != nil {
+				return err
+			}
 		} else {
 			b = append(b, '{')
 			for i, t := range types {
@@ -145,7 +150,9 @@ func (s *Server) cohereEmbed(version string) handler {
 				}
 				b = appendString(b, t)
 				b = append(b, ':')
-				b = appendVectors(b, e, t)
+				if b, err = x.vectors(b, e, t); err != nil {
+					return err
+				}
 			}
 			b = append(b, '}')
 		}
@@ -155,6 +162,9 @@ func (s *Server) cohereEmbed(version string) handler {
 				b = append(b, ',')
 			}
 			b = appendString(b, text)
+			if b, err = x.spill(b); err != nil {
+				return err
+			}
 		}
 		b = append(b, ']')
 		if len(e.Usage.Cut) > 0 {
@@ -170,9 +180,10 @@ func (s *Server) cohereEmbed(version string) handler {
 	}
 }
 
-// appendVectors appends a list of all vectors in the format float or base64.
-func appendVectors(b []byte, e *inference.Embeddings, format string) []byte {
+// vectors appends a list of all vectors in the format float or base64, and sends what it has when that grows.
+func (x *exchange) vectors(b []byte, e *inference.Embeddings, format string) ([]byte, error) {
 	b = append(b, '[')
+	var err error
 	for i := 0; i*e.Dim < len(e.Values); i++ {
 		if i > 0 {
 			b = append(b, ',')
@@ -182,6 +193,9 @@ func appendVectors(b []byte, e *inference.Embeddings, format string) []byte {
 		} else {
 			b = appendVector(b, e.Row(i))
 		}
+		if b, err = x.spill(b); err != nil {
+			return nil, err
+		}
 	}
-	return append(b, ']')
+	return append(b, ']'), nil
 }

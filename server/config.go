@@ -15,6 +15,10 @@ const (
 	DefaultMaxItems     = 2048    // embedding inputs per request: the limit OpenAI's clients batch to
 	DefaultMaxDocuments = 1000    // documents, texts or chunks per request: the limit of Cohere's rerank API
 
+	// DefaultMaxInflightBytes of bodies, texts and vectors that all requests together hold: 14 bodies of the full size at once, or thousands of ordinary
+	// ones. With what is garbage until the next collection the process takes about twice as much.
+	DefaultMaxInflightBytes = 256 << 20
+
 	DefaultBudget = 100 * time.Millisecond // of a gate's answer: what a chat turn can spare unnoticed
 
 	DefaultHeaderTimeout = 10 * time.Second // from the first byte to the end of the headers
@@ -22,6 +26,8 @@ const (
 	DefaultWriteTimeout  = 60 * time.Second // for the whole answer, counted from when it is ready, so a long queue costs nothing of it
 	DefaultIdleTimeout   = 120 * time.Second
 	DefaultRetryAfter    = 5 * time.Second // advice on 503 while starting or draining
+
+	memoryRetry = 2 * time.Second // advice when requests hold too much memory: what a large body takes to be read, tokenised and refused or admitted
 
 	DefaultMaxHeaderBytes = 64 << 10 // tokens of identity providers reach 16 KiB; Go's own default is 1 MiB
 
@@ -33,12 +39,13 @@ const (
 type Config struct {
 	Version string // of the program, for /info and the metrics
 
-	MaxBodyBytes   int64 // of one request's body
-	MaxItems       int   // embedding inputs of one request
-	MaxDocuments   int   // documents, texts or chunks of one request
-	MaxHeaderBytes int   // of one request's headers
-	MaxTokens      int   // of one sequence; 0: the model's own limit, which also bounds a larger value
-	Truncate       bool  // whether a longer text is cut when the request does not say; false refuses it
+	MaxBodyBytes     int64 // of one request's body
+	MaxItems         int   // embedding inputs of one request
+	MaxDocuments     int   // documents, texts or chunks of one request
+	MaxHeaderBytes   int   // of one request's headers
+	MaxInflightBytes int64 // that all requests together hold of bodies, texts and vectors; one that is alone may hold more
+	MaxTokens        int   // of one sequence; 0: the model's own limit, which also bounds a larger value
+	Truncate         bool  // whether a longer text is cut when the request does not say; false refuses it
 
 	Budget           time.Duration // of a gate's answer when the request names none
 	RefuseOnOverload bool          // gates answer a full queue with 429 instead of the safe side
@@ -63,40 +70,43 @@ type Config struct {
 
 // Settings holds the names by which error messages call the limits, so that a caller knows what to change. They are only text here.
 type Settings struct {
-	MaxBodyBytes    string
-	MaxItems        string
-	MaxDocuments    string
-	MaxTokens       string
-	MaxQueuedTokens string
-	Truncate        string
-	Keys            string
-	CORSOrigins     string
+	MaxBodyBytes     string
+	MaxItems         string
+	MaxDocuments     string
+	MaxInflightBytes string
+	MaxTokens        string
+	MaxQueuedTokens  string
+	Truncate         string
+	Keys             string
+	CORSOrigins      string
 }
 
 // DefaultConfig returns the limits of the package's constants, truncation on and no keys.
 func DefaultConfig() Config {
 	return Config{
-		Version:        "dev",
-		MaxBodyBytes:   DefaultMaxBodyBytes,
-		MaxItems:       DefaultMaxItems,
-		MaxDocuments:   DefaultMaxDocuments,
-		MaxHeaderBytes: DefaultMaxHeaderBytes,
-		Truncate:       true,
-		Budget:         DefaultBudget,
-		HeaderTimeout:  DefaultHeaderTimeout,
-		BodyTimeout:    DefaultBodyTimeout,
-		WriteTimeout:   DefaultWriteTimeout,
-		IdleTimeout:    DefaultIdleTimeout,
-		RetryAfter:     DefaultRetryAfter,
+		Version:          "dev",
+		MaxBodyBytes:     DefaultMaxBodyBytes,
+		MaxItems:         DefaultMaxItems,
+		MaxDocuments:     DefaultMaxDocuments,
+		MaxInflightBytes: DefaultMaxInflightBytes,
+		MaxHeaderBytes:   DefaultMaxHeaderBytes,
+		Truncate:         true,
+		Budget:           DefaultBudget,
+		HeaderTimeout:    DefaultHeaderTimeout,
+		BodyTimeout:      DefaultBodyTimeout,
+		WriteTimeout:     DefaultWriteTimeout,
+		IdleTimeout:      DefaultIdleTimeout,
+		RetryAfter:       DefaultRetryAfter,
 		Settings: Settings{
-			MaxBodyBytes:    "RAGATE_MAX_BODY_BYTES (--max-body-bytes)",
-			MaxItems:        "RAGATE_MAX_ITEMS (--max-items)",
-			MaxDocuments:    "RAGATE_MAX_DOCUMENTS (--max-documents)",
-			MaxTokens:       "RAGATE_MAX_TOKENS (--max-tokens)",
-			MaxQueuedTokens: "RAGATE_MAX_QUEUED_TOKENS (--max-queued-tokens)",
-			Truncate:        "RAGATE_TRUNCATE (--truncate)",
-			Keys:            "RAGATE_API_KEY (--api-key)",
-			CORSOrigins:     "RAGATE_CORS_ORIGIN (--cors-origin)",
+			MaxBodyBytes:     "RAGATE_MAX_BODY_BYTES (--max-body-bytes)",
+			MaxItems:         "RAGATE_MAX_ITEMS (--max-items)",
+			MaxDocuments:     "RAGATE_MAX_DOCUMENTS (--max-documents)",
+			MaxInflightBytes: "RAGATE_MAX_INFLIGHT_BYTES (--max-inflight-bytes)",
+			MaxTokens:        "RAGATE_MAX_TOKENS (--max-tokens)",
+			MaxQueuedTokens:  "RAGATE_MAX_QUEUED_TOKENS (--max-queued-tokens)",
+			Truncate:         "RAGATE_TRUNCATE (--truncate)",
+			Keys:             "RAGATE_API_KEY (--api-key)",
+			CORSOrigins:      "RAGATE_CORS_ORIGIN (--cors-origin)",
 		},
 	}
 }
@@ -113,6 +123,7 @@ func (c Config) Validate() error {
 	if c.MaxBodyBytes > maxMaxBodyBytes {
 		errs = append(errs, fmt.Errorf("%s is %d: it must be at most %d, since a body is held in memory whole", c.Settings.MaxBodyBytes, c.MaxBodyBytes, int64(maxMaxBodyBytes)))
 	}
+	positive(c.MaxInflightBytes >= 1, c.Settings.MaxInflightBytes, c.MaxInflightBytes)
 	positive(c.MaxItems >= 1, c.Settings.MaxItems, c.MaxItems)
 	positive(c.MaxDocuments >= 1, c.Settings.MaxDocuments, c.MaxDocuments)
 	positive(c.MaxHeaderBytes >= 1, "MaxHeaderBytes", c.MaxHeaderBytes)

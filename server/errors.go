@@ -35,6 +35,7 @@ const (
 	kindRoute                    // no such path
 	kindMethod                   // the path has no such method
 	kindOverloaded               // the queue is full
+	kindMemory                   // other requests hold too much memory
 	kindStarting                 // models are not loaded yet
 	kindDraining                 // the server is shutting down
 	kindTimeout                  // the client was too slow in sending
@@ -66,6 +67,7 @@ var kinds = [...]struct {
 	kindRoute:        {404, 0, "invalid_request_error", "unknown_route", "Validation"},
 	kindMethod:       {405, 0, "invalid_request_error", "method_not_allowed", "Validation"},
 	kindOverloaded:   {429, 0, "rate_limit_error", "queue_full", "Overloaded"},
+	kindMemory:       {429, 0, "rate_limit_error", "memory_full", "Overloaded"},
 	kindStarting:     {503, 0, "server_error", "starting", "Unhealthy"},
 	kindDraining:     {503, 0, "server_error", "draining", "Unhealthy"},
 	kindTimeout:      {408, 0, "invalid_request_error", "body_timeout", "Validation"},

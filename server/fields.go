@@ -2,6 +2,8 @@ package server
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -197,18 +199,32 @@ func (f *fields) count(name string, most int) int {
 }
 
 // wholeNumber reads a checked JSON number whose value is whole: 3, but also 3.0 and 3e0, as JSON does not tell them apart.
-// What does not fit into 64 bits is not whole here: no field of any dialect means such a number.
+// What does not fit into 64 bits is not whole here: no field of any dialect means such a number. It reads decimals and not through a
+// float64, for which 0.9999999999999999999 is 1 and 1e-999 is 0.
 func wholeNumber(raw []byte) (n int64, ok bool) {
-	text := string(raw)
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return n, true
+	mantissa, exponent, _ := strings.Cut(strings.ToLower(string(raw)), "e")
+	mantissa, negative := strings.CutPrefix(mantissa, "-")
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	digits := strings.TrimLeft(whole+fraction, "0")
+	point := len(digits) - len(fraction) // how many of the digits, or zeros behind them, stand before the point
+	digits = strings.TrimRight(digits, "0")
+	if digits == "" {
+		return 0, true
 	}
-	// Up to 2^53 a float64 holds every whole number.
-	v, err := strconv.ParseFloat(text, 64)
-	if err != nil || v > 1<<53 || v < -(1<<53) || v != math.Trunc(v) {
+	e, err := strconv.ParseInt(cmp.Or(exponent, "0"), 10, 32) // beyond 32 bits it is saturated, and no body has as many digits
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return 0, false
 	}
-	return int64(v), true
+	const most = 19 // digits of 64 bits
+	if point += int(e); point < len(digits) || point > most {
+		return 0, false
+	}
+	if negative {
+		digits = "-" + digits
+		point++
+	}
+	n, err = strconv.ParseInt(digits+strings.Repeat("0", point-len(digits)), 10, 64)
+	return n, err == nil
 }
 
 // bounds are the limits of a list: at most max items, by the setting that says so ("" where none does).

@@ -88,6 +88,9 @@ func (s *Server) gateQuery(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	if err := x.holdEcho(body, withHistory); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithDeadline(x.r.Context(), x.begun.Add(budget))
 	defer cancel()
 	x.asked(query)
@@ -254,6 +257,9 @@ func (s *Server) gateChunks(x *exchange) error {
 	}
 	g, err := named(x.gates.Chunks, name)
 	if err != nil {
+		return err
+	}
+	if err := x.holdEcho(body, withText, o.ReturnContext); err != nil {
 		return err
 	}
 	r := gates.ChunkRequest{Query: query, Chunks: make([]quality.Chunk, len(chunks)), Overrides: o, Deadline: x.begun.Add(budget - min(chunkMargin, budget/2))}

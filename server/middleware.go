@@ -30,6 +30,7 @@ type exchange struct {
 	key     string // name of the caller's key
 	begun   time.Time
 	bytesIn int64 // of the body, as read
+	held    int64 // bytes charged to the server's memory budget
 
 	models []loaded // of the phase the request came in; set for work
 	gates  Gates
@@ -47,6 +48,7 @@ type exchange struct {
 	work  bool // it was admitted
 	trace traced
 
+	unsent  int // bytes that may be written before the write deadline moves
 	refusal *refusal
 	broken  bool // the refusal came when part of the answer was sent
 }
@@ -124,6 +126,7 @@ func (s *Server) working(h handler) handler {
 			return s.refusePhase(phase, reason)
 		}
 		defer s.life.end()
+		defer x.release()
 		x.models, x.gates, x.work = models, g, true
 		return h(x)
 	}
@@ -156,11 +159,37 @@ func (x *exchange) fail(r *refusal) {
 	x.send(r.status(x.dialect), r.appendBody(make([]byte, 0, 512), x.dialect))
 }
 
-// send writes a JSON answer.
+// send writes a whole JSON answer, or the last piece of one that spill has begun.
 func (x *exchange) send(status int, body []byte) {
+	if !x.w.Committed {
+		x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		x.begin(status)
+	}
+	_ = x.write(body) // a client that has left is seen by its context
+}
+
+// flushBytes is how much of an answer is held at once.
+const flushBytes = 64 << 10
+
+// spill sends the answer made so far where it has grown, and returns the memory for what comes next. Nothing can be refused afterwards, so it is
+// called when only encoding is left. An error means that the client takes no more.
+func (x *exchange) spill(b []byte) ([]byte, error) {
+	if len(b) < flushBytes {
+		return b, nil
+	}
+	if !x.w.Committed {
+		x.begin(http.StatusOK)
+	}
+	if err := x.write(b); err != nil {
+		return nil, &refusal{kind: kindGone, message: "the client left, or took too long, before the end of the answer", cause: err}
+	}
+	return b[:0], nil
+}
+
+// begin sends the headers of a JSON answer.
+func (x *exchange) begin(status int) {
 	h := x.w.Header()
 	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
 	if x.work {
 		h.Set(serverTimingHeader, x.serverTiming())
 	}
@@ -169,28 +198,26 @@ func (x *exchange) send(status int, body []byte) {
 	}
 	x.writeBy()
 	x.w.WriteHeader(status)
-	_, _ = x.w.Write(body) // a client that has left is seen by its context
 }
 
-// write streams a piece of a JSON answer. Its Server-Timing comes behind it, as a trailer: see endStream.
+// writeUnit is how much of an answer a client must take within WriteTimeout. Time is given by the unit and not by the write: a client that
+// takes a few bytes before each deadline would else keep an answer for hours.
+const writeUnit = 8 << 20
+
+// write sends bytes of an answer that has begun.
 func (x *exchange) write(piece []byte) error {
-	if !x.w.Committed {
-		x.w.Header().Set("Content-Type", "application/json")
-		x.w.Header().Set("Trailer", serverTimingHeader)
-		x.w.WriteHeader(http.StatusOK)
+	if x.unsent -= len(piece); x.unsent < 0 {
+		x.writeBy()
 	}
-	x.writeBy()
 	_, err := x.w.Write(piece)
 	return err
 }
 
-// writeBy gives the client WriteTimeout from now to take what is written next.
+// writeBy gives the client WriteTimeout from now to take the next writeUnit.
 func (x *exchange) writeBy() {
+	x.unsent = writeUnit
 	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(x.s.cfg.WriteTimeout))
 }
-
-// endStream sends what is known of a streamed answer only at its end.
-func (x *exchange) endStream() { x.w.Header().Set(serverTimingHeader, x.serverTiming()) }
 
 const serverTimingHeader = "Server-Timing"
 

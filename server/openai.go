@@ -56,7 +56,7 @@ func (s *Server) openaiEmbeddings(x *exchange) error {
 	}
 	shorten(e, dim, true)
 
-	b := make([]byte, 0, 256+len(texts)*(64+vectorBytes*e.Dim))
+	b := make([]byte, 0, answerBytes(256+len(texts)*(64+vectorBytes*e.Dim)))
 	b = append(b, `{"object":"list","data":[`...)
 	for i := range texts {
 		if i > 0 {
@@ -71,6 +71,9 @@ func (s *Server) openaiEmbeddings(x *exchange) error {
 			b = appendVector(b, e.Row(i))
 		}
 		b = append(b, '}')
+		if b, err = x.spill(b); err != nil {
+			return err
+		}
 	}
 	b = append(b, `],"model":`...)
 	b = appendString(b, m.info.ID)

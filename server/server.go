@@ -44,6 +44,7 @@ type Server struct {
 	keys     atomic.Pointer[keyring]
 	tracer   trace.Tracer // nil: off
 
+	memory     budget
 	tokenizing chan struct{} // bounds how many /tokenize requests hold their token lists at once
 
 	life lifecycle
@@ -58,6 +59,7 @@ func New(cfg Config, logger *slog.Logger) (*Server, error) {
 	s := &Server{
 		cfg:        cfg,
 		log:        logger,
+		memory:     budget{limit: cfg.MaxInflightBytes},
 		tokenizing: make(chan struct{}, tokenizeSlots),
 		life:       lifecycle{reason: "the models are being loaded", idle: make(chan struct{})},
 	}

@@ -152,12 +152,14 @@ func (m *stubModel) Tokens(text string, special bool) []inference.Token {
 	if special {
 		out = append(out, inference.Token{ID: 101, Text: "[CLS]", Special: true, Start: -1, Stop: -1})
 	}
-	at := 0
+	at, start := 0, 0 // in bytes and in characters
 	for _, word := range strings.Fields(text) {
-		at += strings.Index(text[at:], word)
-		start := utf8.RuneCountInString(text[:at])
+		gap := strings.Index(text[at:], word)
+		start += utf8.RuneCountInString(text[at : at+gap])
+		at += gap
 		out = append(out, inference.Token{ID: int32(hash(word) % 30000), Text: word, Start: start, Stop: start + utf8.RuneCountInString(word)})
 		at += len(word)
+		start += utf8.RuneCountInString(word)
 	}
 	if special {
 		out = append(out, inference.Token{ID: 102, Text: "[SEP]", Special: true, Start: -1, Stop: -1})

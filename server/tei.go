@@ -18,8 +18,6 @@ import (
 const (
 	// tokenizeSlots bounds how many token lists exist at once: a body of 8 MiB can be 4 million tokens, about 200 MB while it is answered.
 	tokenizeSlots = 2
-	// flushBytes is how much of a token list is written at once.
-	flushBytes = 64 << 10
 )
 
 // truncationFields are those of TEI by which a request says what happens to long texts.
@@ -84,7 +82,11 @@ func (s *Server) answerEmbed(x *exchange, f *fields) error {
 		return err
 	}
 	shorten(e, dim, normalize)
-	x.send(200, appendVectors(make([]byte, 0, 16+len(texts)*(2+vectorBytes*e.Dim)), e, "float"))
+	b, err := x.vectors(make([]byte, 0, answerBytes(len(texts)*(2+vectorBytes*e.Dim))), e, "float")
+	if err != nil {
+		return err
+	}
+	x.send(200, b)
 	return nil
 }
 
@@ -138,6 +140,9 @@ func (s *Server) teiRerank(x *exchange) error {
 		b = append(b, `,"score":`...)
 		b = appendScore(b, r.logit, raw)
 		b = append(b, '}')
+		if b, err = x.spill(b); err != nil {
+			return err
+		}
 	}
 	x.send(200, append(b, ']'))
 	return nil
@@ -226,7 +231,6 @@ func (s *Server) teiTokenize(x *exchange) error {
 			x.stage(x.r.Context(), "tokenize", began, time.Now(), attribute.String("ragate.model", x.model), attribute.Int("ragate.items", x.items))
 		}
 	}()
-	// One write is an ordinary answer; a longer list is streamed, so that its JSON is never held whole.
 	b := append(make([]byte, 0, 1024), '[')
 	for i, text := range texts {
 		if i > 0 {
@@ -238,25 +242,16 @@ func (s *Server) teiTokenize(x *exchange) error {
 				b = append(b, ',')
 			}
 			b = appendToken(b, t)
-			if len(b) >= flushBytes {
-				if err := x.write(b); err != nil {
-					return &refusal{kind: kindGone, message: "the client left before the end of the answer", cause: err}
-				}
-				b = b[:0]
+			x.timing.Tokenize = time.Since(began) // for the headers, which go out with the first piece
+			if b, err = x.spill(b); err != nil {
+				return err
 			}
 		}
 		b = append(b, ']')
 	}
 	b = append(b, ']')
 	x.timing.Tokenize = time.Since(began)
-	if !x.w.Committed {
-		x.send(200, b)
-		return nil
-	}
-	if err := x.write(b); err != nil {
-		return &refusal{kind: kindGone, message: "the client left before the end of the answer", cause: err}
-	}
-	x.endStream()
+	x.send(200, b)
 	return nil
 }
 

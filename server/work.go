@@ -95,6 +95,9 @@ func (x *exchange) embed(m loaded, req inference.EmbedRequest) (*inference.Embed
 	if len(req.Texts) == 1 && len(req.Texts[0]) <= interactiveBytes {
 		req.Lane = inference.LaneInteractive
 	}
+	if err := x.hold(4 * int64(len(req.Texts)) * int64(m.info.Dimensions)); err != nil {
+		return nil, err
+	}
 	x.model, x.items = m.info.ID, len(req.Texts)
 	x.asked(req.Texts...)
 	e, err := m.Embed(x.r.Context(), req)
@@ -221,6 +224,9 @@ func itemOf(field string, single bool) func(i int) string {
 
 // vectorBytes is what a dimension takes in an answer, in bytes, for sizing buffers: -0.012345678 and a comma.
 const vectorBytes = 13
+
+// answerBytes is what to allocate for an answer of about so many bytes: a larger one is sent in pieces, of which the last item may stick out.
+func answerBytes(whole int) int { return min(whole, flushBytes+flushBytes/4) }
 
 // owner is the part of a model's id before its slash.
 func owner(id string) string {

@@ -60,18 +60,19 @@ type accessFlags struct {
 
 // limitFlags say how much the server takes on, and for how long.
 type limitFlags struct {
-	MaxBodyBytes   int64         `env:"RAGATE_MAX_BODY_BYTES" range:"1..4294967296" default:"${maxBodyBytes}" placeholder:"N" help:"Bytes of one request. ('${default}')"`
-	MaxItems       int           `env:"RAGATE_MAX_ITEMS" range:"1.." default:"${maxItems}" placeholder:"N" help:"Embedding inputs of one request. ('${default}')"`
-	MaxDocuments   int           `env:"RAGATE_MAX_DOCUMENTS" range:"1.." default:"${maxDocuments}" placeholder:"N" help:"Documents, texts or chunks of one request. ('${default}')"`
-	MaxHeaderBytes int           `env:"RAGATE_MAX_HEADER_BYTES" range:"4096..16777216" default:"${maxHeaderBytes}" placeholder:"N" help:"Bytes of one request's headers. ('${default}')"`
-	Truncate       bool          `env:"RAGATE_TRUNCATE" default:"true" negatable:"" help:"Cut longer texts, and say so; otherwise refuse them. (${default})"`
-	BudgetMS       int           `name:"budget-ms" env:"RAGATE_BUDGET_MS" range:"1..86400000" default:"100" placeholder:"N" help:"Milliseconds of a gate's answer when the request names none. ('${default}')"`
-	GateOverload   string        `name:"gate-on-overload" env:"RAGATE_GATE_ON_OVERLOAD" default:"safe" enum:"safe,refuse" help:"What a gate does when the queue is full: answer on the safe side, or refuse with 429. ('${default}')"`
-	HeaderTimeout  time.Duration `env:"RAGATE_HEADER_TIMEOUT" range:"1ns.." default:"${headerTimeout}" placeholder:"TIME" help:"How long a request's headers may take, and a TLS handshake. ('${default}')"`
-	BodyTimeout    time.Duration `env:"RAGATE_BODY_TIMEOUT" range:"1ns.." default:"${bodyTimeout}" placeholder:"TIME" help:"How long a request's body may take. ('${default}')"`
-	WriteTimeout   time.Duration `env:"RAGATE_WRITE_TIMEOUT" range:"1ns.." default:"${writeTimeout}" placeholder:"TIME" help:"How long a client may take to accept what is written to it. ('${default}')"`
-	IdleTimeout    time.Duration `env:"RAGATE_IDLE_TIMEOUT" range:"1ns.." default:"${idleTimeout}" placeholder:"TIME" help:"How long a connection may wait for its next request. ('${default}')"`
-	ShutdownGrace  time.Duration `env:"RAGATE_SHUTDOWN_GRACE" range:"1ns.." default:"30s" placeholder:"TIME" help:"How long requests in flight may take to finish after SIGTERM. ('${default}')"`
+	MaxBodyBytes     int64         `env:"RAGATE_MAX_BODY_BYTES" range:"1..4294967296" default:"${maxBodyBytes}" placeholder:"N" help:"Bytes of one request. ('${default}')"`
+	MaxItems         int           `env:"RAGATE_MAX_ITEMS" range:"1.." default:"${maxItems}" placeholder:"N" help:"Embedding inputs of one request. ('${default}')"`
+	MaxDocuments     int           `env:"RAGATE_MAX_DOCUMENTS" range:"1.." default:"${maxDocuments}" placeholder:"N" help:"Documents, texts or chunks of one request. ('${default}')"`
+	MaxInflightBytes int64         `env:"RAGATE_MAX_INFLIGHT_BYTES" range:"1.." default:"${maxInflightBytes}" placeholder:"N" help:"Bytes of bodies, texts and vectors that all requests together hold; one that is alone may hold more. ('${default}')"`
+	MaxHeaderBytes   int           `env:"RAGATE_MAX_HEADER_BYTES" range:"4096..16777216" default:"${maxHeaderBytes}" placeholder:"N" help:"Bytes of one request's headers. ('${default}')"`
+	Truncate         bool          `env:"RAGATE_TRUNCATE" default:"true" negatable:"" help:"Cut longer texts, and say so; otherwise refuse them. (${default})"`
+	BudgetMS         int           `name:"budget-ms" env:"RAGATE_BUDGET_MS" range:"1..86400000" default:"100" placeholder:"N" help:"Milliseconds of a gate's answer when the request names none. ('${default}')"`
+	GateOverload     string        `name:"gate-on-overload" env:"RAGATE_GATE_ON_OVERLOAD" default:"safe" enum:"safe,refuse" help:"What a gate does when the queue is full: answer on the safe side, or refuse with 429. ('${default}')"`
+	HeaderTimeout    time.Duration `env:"RAGATE_HEADER_TIMEOUT" range:"1ns.." default:"${headerTimeout}" placeholder:"TIME" help:"How long a request's headers may take, and a TLS handshake. ('${default}')"`
+	BodyTimeout      time.Duration `env:"RAGATE_BODY_TIMEOUT" range:"1ns.." default:"${bodyTimeout}" placeholder:"TIME" help:"How long a request's body may take. ('${default}')"`
+	WriteTimeout     time.Duration `env:"RAGATE_WRITE_TIMEOUT" range:"1ns.." default:"${writeTimeout}" placeholder:"TIME" help:"How long a client may take to accept what is written to it. ('${default}')"`
+	IdleTimeout      time.Duration `env:"RAGATE_IDLE_TIMEOUT" range:"1ns.." default:"${idleTimeout}" placeholder:"TIME" help:"How long a connection may wait for its next request. ('${default}')"`
+	ShutdownGrace    time.Duration `env:"RAGATE_SHUTDOWN_GRACE" range:"1ns.." default:"30s" placeholder:"TIME" help:"How long requests in flight may take to finish after SIGTERM. ('${default}')"`
 }
 
 // logFlags say what is logged.

@@ -24,7 +24,7 @@ func newMeasurements(path string, log *slog.Logger) *measurements {
 func (m *measurements) read() map[string]inference.Measured {
 	all := map[string]inference.Measured{}
 	if b, err := os.ReadFile(m.path); err == nil {
-		if json.Unmarshal(b, &all) != nil {
+		if json.Unmarshal(b, &all) != nil || all == nil { // nil: the file says null
 			all = map[string]inference.Measured{}
 		}
 	}

@@ -213,6 +213,7 @@ func (c serveCmd) serverConfig(keys []server.Key) server.Config {
 	cfg := server.DefaultConfig()
 	cfg.Version, cfg.Keys, cfg.CORSOrigins = version, keys, c.CORSOrigin
 	cfg.MaxBodyBytes, cfg.MaxItems, cfg.MaxDocuments, cfg.MaxHeaderBytes = c.MaxBodyBytes, c.MaxItems, c.MaxDocuments, c.MaxHeaderBytes
+	cfg.MaxInflightBytes = c.MaxInflightBytes
 	cfg.MaxTokens, cfg.Truncate = c.MaxTokens, c.Truncate
 	cfg.Budget, cfg.RefuseOnOverload = time.Duration(c.BudgetMS)*time.Millisecond, c.GateOverload == "refuse"
 	cfg.HeaderTimeout, cfg.BodyTimeout, cfg.WriteTimeout, cfg.IdleTimeout = c.HeaderTimeout, c.BodyTimeout, c.WriteTimeout, c.IdleTimeout
