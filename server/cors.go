@@ -9,7 +9,7 @@ import (
 // What pages of allowed origins may send, and what they may read of an answer.
 const (
 	corsMethods = "GET, HEAD, POST"
-	corsHeaders = "Authorization, Content-Type, X-API-Key, X-Request-Id"
+	corsHeaders = "Authorization, Content-Type, Traceparent, Tracestate, X-API-Key, X-Request-Id"
 	corsExposed = "Retry-After, Server-Timing, X-Ragate-Truncated, X-Request-Id"
 	corsMaxAge  = "600" // seconds that a browser may remember the answer to its question; ten minutes, as Chromium's upper bound is two hours
 )

@@ -121,20 +121,25 @@ func newMetrics(cfg Config, life *lifecycle) *metrics {
 	}
 	m.registry.MustRegister(m.all...)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, k := range cfg.Keys { // a key that is never used is worth seeing too
-		m.keyRequests.WithLabelValues(k.Name)
-		m.keyTokens.WithLabelValues(k.Name)
+	m.setKeys(cfg.Keys)
+	for _, outcome := range []string{"ok", "failed"} {
+		m.reloads.WithLabelValues("references", outcome)
 	}
 	if cfg.CertificateExpiry != nil {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "ragate_tls_certificate_expiry_timestamp_seconds", Help: "When the TLS certificate in use ends, in seconds since 1970.",
 		}, func() float64 { return float64(cfg.CertificateExpiry().Unix()) }))
 	}
-	for _, outcome := range []string{"ok", "failed"} {
-		m.reloads.WithLabelValues("references", outcome)
-	}
 	m.handler = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 	return m
+}
+
+// setKeys makes the series of keys exist before their first request, as a key that is never used is worth seeing too.
+func (m *metrics) setKeys(keys []Key) {
+	for _, k := range keys {
+		m.keyRequests.WithLabelValues(k.Name)
+		m.keyTokens.WithLabelValues(k.Name)
+	}
 }
 
 // methods are the values of the label method; anything else a client makes up is "other".

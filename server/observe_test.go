@@ -320,6 +320,7 @@ func busyRegistry(t *testing.T) *metrics {
 	t.Helper()
 	s := failingServer(t, io.Discard, func(c *Config) {
 		c.Keys = []Key{{"alice", "k"}, {"bob", "never-used"}}
+		c.CertificateExpiry = func() time.Time { return time.Unix(2e9, 0) }
 		c.Tracing.Spans = func() (exported, failed, dropped uint64) { return 5, 6, 7 }
 	})
 	sendMixed(t, s, func(int, *httptest.ResponseRecorder) {}, "X-API-Key", "k")

@@ -112,6 +112,7 @@ func (s *Server) SetKeys(keys []Key) error {
 		return err
 	}
 	s.keys.Store(newKeyring(keys))
+	s.metrics.setKeys(keys)
 	return nil
 }
 

@@ -93,16 +93,24 @@ func open(ctx context.Context, cfg Config, exporter sdk.SpanExporter) (*Tracer, 
 	}, nil
 }
 
+// CheckEndpoint says what is wrong with an Endpoint: an *EndpointError.
+func CheckEndpoint(endpoint string) error {
+	_, err := parseEndpoint(endpoint)
+	return err
+}
+
 // parseEndpoint gives the URL that spans are posted to.
 func parseEndpoint(endpoint string) (string, error) {
 	u, err := url.Parse(endpoint)
 	switch {
 	case err != nil:
-		return "", &EndpointError{endpoint, "is no URL"}
+		return "", &EndpointError{"(not shown)", "is no URL"} // it may hold a password, and who knows where
 	case u.Scheme != "http" && u.Scheme != "https":
 		return "", &EndpointError{u.Redacted(), "does not begin with http:// or https://"}
 	case u.Host == "":
 		return "", &EndpointError{u.Redacted(), "names no host"}
+	case u.User != nil:
+		return "", &EndpointError{u.Redacted(), "holds a password, which belongs into OTEL_EXPORTER_OTLP_HEADERS"}
 	case u.RawQuery != "" || u.Fragment != "":
 		return "", &EndpointError{u.Redacted(), "has a query or a fragment"}
 	}

@@ -328,8 +328,10 @@ func TestEndpoints(t *testing.T) {
 			t.Errorf("%s: %v", in, err)
 		}
 	}
-	if _, err := Open(t.Context(), Config{Endpoint: "ftp://user:secret@c", Log: slog.New(slog.DiscardHandler)}); err == nil || strings.Contains(err.Error(), "secret") {
-		t.Errorf("%v", err)
+	for _, in := range []string{"ftp://user:secret@c", "http://user:secret@c", "http://user:secret@c:port"} {
+		if err := CheckEndpoint(in); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%v", err)
+		}
 	}
 }
 

@@ -40,9 +40,10 @@ type modelFlags struct {
 
 // serverFlags say whom the server answers, how much it takes on, and what it says of it.
 type serverFlags struct {
-	accessFlags  `group:"Access"`
-	limitFlags   `group:"Limits and times"`
-	logFlags     `group:"Log"`
+	accessFlags `group:"Access"`
+	limitFlags  `group:"Limits and times"`
+	logFlags    `group:"Log"`
+
 	observeFlags `group:"Traces and profiles"`
 }
 
@@ -79,6 +80,7 @@ type limitFlags struct {
 type logFlags struct {
 	LogFormat string `env:"RAGATE_LOG_FORMAT" default:"auto" enum:"auto,json,text" help:"Log lines: ${enum}; auto is text on a terminal, else json. ('${default}')"`
 	LogLevel  string `env:"RAGATE_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"${enum}. ('${default}')"`
+	LogText   bool   `env:"RAGATE_LOG_TEXT" help:"Log the query or the first text of each request, shortened. Off, no text is logged."`
 }
 
 // serveFlags are all settings there are. Other commands take the groups that they need.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -19,7 +18,6 @@ import (
 // observeFlags choose what can be seen from outside beside metrics and the log.
 type observeFlags struct {
 	OTLPEndpoint string `name:"otlp-endpoint" env:"RAGATE_OTLP_ENDPOINT" placeholder:"URL" help:"Collector that traces are sent to by OTLP over HTTP, such as http://127.0.0.1:4318. Default: that of OTEL_EXPORTER_OTLP_ENDPOINT; without either none are made."`
-	LogText      bool   `env:"RAGATE_LOG_TEXT" help:"Log the query or the first text of each request, shortened. Off, no text is logged."`
 	PprofListen  string `env:"RAGATE_PPROF_LISTEN" placeholder:"ADDR" help:"Loopback address that serves Go's profiles, such as 127.0.0.1:6060. Default: none."`
 }
 
@@ -27,19 +25,24 @@ type observeFlags struct {
 // gone must not hold up a restart.
 const flushTime = 5 * time.Second
 
-// validate reports every setting that cannot be used, at once.
-func (f observeFlags) validate() error {
+// check reports every setting that cannot be used.
+func (f observeFlags) check() []error {
+	var errs []error
+	if f.OTLPEndpoint != "" {
+		if err := tracing.CheckEndpoint(f.OTLPEndpoint); err != nil {
+			errs = append(errs, fmt.Errorf("--otlp-endpoint (RAGATE_OTLP_ENDPOINT) %w", err))
+		}
+	}
 	if f.PprofListen == "" {
-		return nil
+		return errs
 	}
-	host, _, err := net.SplitHostPort(f.PprofListen)
-	switch {
-	case err != nil:
-		return fmt.Errorf("--pprof-listen (RAGATE_PPROF_LISTEN) %q: %v; give HOST:PORT of this machine, such as 127.0.0.1:6060", f.PprofListen, err)
-	case !loopback(f.PprofListen):
-		return fmt.Errorf("--pprof-listen (RAGATE_PPROF_LISTEN) %q reaches beyond this machine (host %q), and profiles are for nobody else: listen on 127.0.0.1, and come in by ssh or kubectl port-forward", f.PprofListen, host)
+	const pprof = "--pprof-listen (RAGATE_PPROF_LISTEN)"
+	if _, _, err := net.SplitHostPort(f.PprofListen); err != nil {
+		errs = append(errs, fmt.Errorf("%s %q: %v; give HOST:PORT of this machine, such as 127.0.0.1:6060", pprof, f.PprofListen, err))
+	} else if !loopback(f.PprofListen) {
+		errs = append(errs, fmt.Errorf("%s %q reaches beyond this machine, and profiles are for nobody else: listen on 127.0.0.1, and come in by ssh or kubectl port-forward", pprof, f.PprofListen))
 	}
-	return nil
+	return errs
 }
 
 // wantTraces says whether traces are asked for, by the flag or by OpenTelemetry's own variables.
@@ -62,14 +65,9 @@ type observing struct {
 // observe starts what was asked for and puts it into the server's configuration.
 func (f observeFlags) observe(ctx context.Context, cfg *server.Config, log *slog.Logger) (*observing, error) {
 	o := &observing{}
-	cfg.LogText = f.LogText
 	if f.wantTraces(os.Getenv) {
 		var err error
 		if o.tracer, err = tracing.Open(ctx, tracing.Config{Endpoint: f.OTLPEndpoint, Service: "ragate", Version: version, Log: log}); err != nil {
-			var bad *tracing.EndpointError
-			if errors.As(err, &bad) {
-				return nil, usagef("--otlp-endpoint (RAGATE_OTLP_ENDPOINT) %v", err)
-			}
 			return nil, usagef("traces: %v", err)
 		}
 		for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {

@@ -124,7 +124,7 @@ func (c serveCmd) Run(ctx context.Context, io streams, given *given) error {
 			d.close(expired())
 			return err
 		case <-hangup:
-			c.reload(ctx, log, srv, cert, keeper)
+			c.reload(ctx, log, srv, cert)
 		}
 	}
 	tell(manager.stopping())
@@ -133,12 +133,13 @@ func (c serveCmd) Run(ctx context.Context, io streams, given *given) error {
 }
 
 // reload reads again what may change while the server runs. What cannot be used is said, and the old stays in use.
-func (c serveCmd) reload(ctx context.Context, log *slog.Logger, srv *server.Server, cert *certs.Watcher, keeper *gatekeeper) {
+func (c serveCmd) reload(ctx context.Context, log *slog.Logger, srv *server.Server, cert *certs.Watcher) {
 	if c.APIKeyFile != "" {
 		keys, err := c.keys()
 		if err == nil {
 			err = srv.SetKeys(keys)
 		}
+		srv.Reloaded("keys", err)
 		if err != nil {
 			log.Error("the keys were not reloaded, the old ones stay in use", "error", oneLine(err))
 		} else {
@@ -149,7 +150,9 @@ func (c serveCmd) reload(ctx context.Context, log *slog.Logger, srv *server.Serv
 		}
 	}
 	if cert != nil {
-		if err := cert.Reload(); err != nil {
+		err := cert.Reload()
+		srv.Reloaded("certificate", err)
+		if err != nil {
 			log.Error("the TLS certificate was not reloaded, the old one stays in use", "error", oneLine(err))
 		} else {
 			log.Info("TLS certificate reloaded", "expires", cert.Expires().UTC())
@@ -216,6 +219,7 @@ func (c serveCmd) serverConfig(keys []server.Key) server.Config {
 	cfg.MaxInflightBytes = c.MaxInflightBytes
 	cfg.MaxTokens, cfg.Truncate = c.MaxTokens, c.Truncate
 	cfg.Budget, cfg.RefuseOnOverload = time.Duration(c.BudgetMS)*time.Millisecond, c.GateOverload == "refuse"
+	cfg.LogText = c.LogText
 	cfg.HeaderTimeout, cfg.BodyTimeout, cfg.WriteTimeout, cfg.IdleTimeout = c.HeaderTimeout, c.BodyTimeout, c.WriteTimeout, c.IdleTimeout
 	return cfg
 }
@@ -294,15 +298,12 @@ func (c serverFlags) check() []error {
 			errs = append(errs, fmt.Errorf("%s needs %s beside it", need.name, need.other))
 		}
 	}
-	if err := c.observeFlags.validate(); err != nil {
-		errs = append(errs, err)
-	}
 	cors := server.DefaultConfig()
 	cors.CORSOrigins = c.CORSOrigin
 	if err := cors.Validate(); err != nil {
 		errs = append(errs, err)
 	}
-	return errs
+	return append(errs, c.observeFlags.check()...)
 }
 
 // loopback says whether only this machine can reach the address.
