@@ -193,6 +193,59 @@ func TestGatesReadNoClock(t *testing.T) {
 	}
 }
 
+// calendar are the files that may turn a time into a number or strip it of its monotonic reading, and why. Everything else measures
+// durations, which must not jump when somebody sets the clock.
+var calendar = map[string]string{
+	"server/openai.go":       "the created field of a model",
+	"server/metrics.go":      "the end of a certificate",
+	"server/certs/certs.go":  "the end of a certificate, for the log",
+	"models/resolve.go":      "the age of a local model's file, for the created field",
+	"models/graph/cache.go":  "a number for the name of a temporary file",
+	"gates/quality/rules.go": "dates in the metadata of chunks",
+	"cmd/ragate/gate.go":     "the date of a report",
+	"cmd/ragate/serve.go":    "the end of a certificate, for the log",
+	"benchmarks/report.go":   "the date of a report",
+}
+
+// TestDurationsAreMonotonic finds methods of time.Time whose results follow a clock that is set.
+func TestDurationsAreMonotonic(t *testing.T) {
+	root, used := testenv.ModuleRoot(t), map[string]bool{}
+	for _, p := range list(t) {
+		for _, name := range append(slices.Clone(p.GoFiles), p.CgoFiles...) {
+			path := filepath.Join(p.Dir, name)
+			set := token.NewFileSet()
+			f, err := parser.ParseFile(set, path, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file, err := filepath.Rel(root, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file = filepath.ToSlash(file)
+			ast.Inspect(f, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok || len(call.Args) != 0 {
+					return true
+				}
+				sel, ok := call.Fun.(*ast.SelectorExpr)
+				if !ok || !slices.Contains([]string{"Unix", "UnixNano", "UnixMilli", "UnixMicro", "UTC", "Local"}, sel.Sel.Name) {
+					return true
+				}
+				if used[file] = true; calendar[file] == "" {
+					t.Errorf("%s: %s follows a clock that is set: measure durations by time.Since and Sub, or say in the table why this is a date", set.Position(n.Pos()), sel.Sel.Name)
+				}
+				return true
+			})
+		}
+	}
+	for file := range calendar {
+		if !used[file] {
+			t.Errorf("the table has %s, which no longer needs it", file)
+		}
+	}
+}
+
 // forbidCalls reports every use of names of a standard package in p's files.
 func forbidCalls(t *testing.T, p pkg, from string, names []string, why string) {
 	t.Helper()
