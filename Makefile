@@ -11,7 +11,7 @@ PYTHON ?= python3
 # The limit is for a hang; with ten minutes, Go's own, a slow machine would fail.
 TESTFLAGS ?= -p 1 -timeout 40m
 
-.PHONY: setup build run test test-race lint bench soak conformance setup-reference setup-integrations test-integrations test-deploy example clean
+.PHONY: setup build run test test-race lint bench soak conformance setup-reference setup-integrations test-integrations test-openapi test-deploy example clean
 
 ## setup: fetch the ONNX Runtime library and both default models, checked by sha256; does nothing when they are there
 setup: build
@@ -86,6 +86,11 @@ test-integrations: setup setup-integrations
 ## test-deploy: Dockerfiles, chart, unit, dashboard and alerts, as far as a machine without a container engine or a cluster can check them
 test-deploy: setup
 	PYTHON="$(PYTHON)" sh tools/deploy.sh
+
+## test-openapi: the running server against its own description, with schemathesis, a KServe client and, where there is one, a browser
+test-openapi: setup
+	$(call pip-folder,tools/openapi/requirements.txt,$$RAGATE_DATA_DIR/integrations/openapi)
+	@PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$$RAGATE_DATA_DIR/integrations/openapi" $(PYTHON) tools/openapi/check.py bin/ragate
 
 ## example: a RAG loop behind both gates, in examples/rag; ASK='"first question" "second"' asks your own
 example: setup

@@ -16,7 +16,7 @@
 // environment, flags or files, and keeps no global state; two servers in one process do not know of each other.
 //
 // It promises that
-//   - every answer is strict JSON (but for /metrics) with an X-Request-Id, and every error has the shape of its route's dialect;
+//   - every answer is strict JSON (but for /metrics and the page /docs) with an X-Request-Id, and every error has the shape of its route's dialect;
 //   - one function turns an error into its kind, and one table gives a kind its status (errors.go);
 //   - a request is refused whole or answered whole: limits are checked before any text reaches a model;
 //   - no text of a request is ever logged;
@@ -25,7 +25,7 @@
 // # Files
 //
 // config.go limits and their names; server.go routes and life cycle; middleware.go what happens around each request; body.go and
-// json.go from bytes to fields; fields.go from fields to values; openai.go, cohere.go, tei.go, ops.go one file per dialect;
+// json.go from bytes to fields; fields.go from fields to values; openai.go, cohere.go, tei.go, kserve.go, ops.go one file per dialect;
 // work.go the calls on models they share; encode.go numbers and strings to JSON; errors.go kinds, statuses and error bodies;
-// metrics.go what is counted.
+// metrics.go what is counted; docs.go the API's description, whose text is in the package openapi.
 package server

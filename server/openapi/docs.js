@@ -109,7 +109,10 @@ function tryIt(path, method, operation) {
   const answer = el('div', { role: 'status' })
   const filled = () => inPath.reduce((p, { name, input }) => p.replace(`{${name}}`, encodeURIComponent(input.value)), path)
   const compact = () => { try { return JSON.stringify(JSON.parse(body.value)) } catch { return body.value } }
-  const update = () => { command.textContent = curl(method, filled(), operation, body ? compact() : undefined) }
+  const update = () => {
+    if (body) body.rows = Math.min(24, body.value.split('\n').length + 1)
+    command.textContent = curl(method, filled(), operation, body ? compact() : undefined)
+  }
   if (choice) choice.onchange = () => { body.value = pretty(examples[choice.value].value); update() }
   for (const { input } of inPath) input.oninput = update
   if (body) body.oninput = update
@@ -201,7 +204,7 @@ async function load() {
   try {
     const response = await fetch('openapi.json', { headers: headers(false) })
     if (response.status === 401) {
-      notice('This server asks for a key: enter one above. It is kept for this tab only.')
+      notice(sessionStorage.getItem(storedKey) ? 'The server refused this key: enter another above.' : 'This server asks for a key: enter one above. It is kept for this tab only.')
       byId('key').focus()
       return
     }
