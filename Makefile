@@ -1,4 +1,4 @@
-# What a user and CI call. Needs Go 1.26, a C compiler, and python3 with pip.
+# What a user and CI call. Needs Go 1.26, a C compiler, and python3 with pip; test-clients also node and npm.
 
 # The data folder: runtime library, models, caches. RAGATE_DATA_DIR in the environment moves it. Every command gets it absolute, since
 # tests run in the folders of their packages; paths may hold spaces, so recipes use the variable of the shell.
@@ -11,7 +11,7 @@ PYTHON ?= python3
 # The limit is for a hang; with ten minutes, Go's own, a slow machine would fail.
 TESTFLAGS ?= -p 1 -timeout 40m
 
-.PHONY: setup build run test test-race lint bench soak conformance setup-reference setup-integrations test-integrations test-openapi test-deploy example clean
+.PHONY: setup build run test test-race lint bench soak conformance setup-reference setup-integrations test-integrations setup-clients test-clients test-openapi test-deploy example clean
 
 ## setup: fetch the ONNX Runtime library and both default models, checked by sha256; does nothing when they are there
 setup: build
@@ -91,6 +91,31 @@ test-deploy: setup
 test-openapi: setup
 	$(call pip-folder,tools/openapi/requirements.txt,$$RAGATE_DATA_DIR/integrations/openapi)
 	@PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$$RAGATE_DATA_DIR/integrations/openapi" $(PYTHON) tools/openapi/check.py bin/ragate
+
+# The clients of every dialect: on top of the packages above two folders of Python packages (of some two majors are in use), and one of
+# npm's. About 130 MB.
+setup-clients: setup-integrations
+	@for tool in node npm; do command -v $$tool >/dev/null || { echo "make: $$tool is missing: the clients of Node.js are tested too"; exit 1; }; done
+	$(call pip-folder,integrations/clients/frameworks.txt,$$RAGATE_DATA_DIR/clients/frameworks)
+	$(call pip-folder,integrations/clients/current.txt,$$RAGATE_DATA_DIR/clients/current)
+	@cmp -s integrations/clients/node/package-lock.json "$$RAGATE_DATA_DIR/clients/node/.complete" || { \
+		rm -rf "$$RAGATE_DATA_DIR/clients/node" && mkdir -p "$$RAGATE_DATA_DIR/clients/node" && \
+		cp integrations/clients/node/package.json integrations/clients/node/package-lock.json "$$RAGATE_DATA_DIR/clients/node" && \
+		(cd "$$RAGATE_DATA_DIR/clients/node" && npm ci --no-audit --no-fund --loglevel=error) && \
+		cp integrations/clients/node/package-lock.json "$$RAGATE_DATA_DIR/clients/node/.complete"; }
+
+# Runs the tests of the clients with one of the folders of packages: $(call client-tests,FOLDER)
+define client-tests
+	RAGATE_BINARY="$(CURDIR)/bin/ragate" RAGATE_CLIENTS_NODE="$$RAGATE_DATA_DIR/clients/node" PYTHONDONTWRITEBYTECODE=1 \
+		PYTHONPATH="$$RAGATE_DATA_DIR/clients/$(1):$$RAGATE_DATA_DIR/integrations/packages" \
+		$(PYTHON) -m pytest -p no:cacheprovider -q --list $(1) integrations/clients/tests/both integrations/clients/tests/$(1)
+endef
+
+## test-clients: the packages that people call the server with, real ones, against running servers; prints who called how often
+test-clients: setup setup-clients
+	@cp integrations/clients/node/calls.mjs "$$RAGATE_DATA_DIR/clients/node"
+	$(call client-tests,frameworks)
+	$(call client-tests,current)
 
 ## example: a RAG loop behind both gates, in examples/rag; ASK='"first question" "second"' asks your own
 example: setup

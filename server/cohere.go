@@ -1,6 +1,8 @@
 package server
 
 import (
+	"slices"
+
 	"ragate/inference"
 )
 
@@ -87,16 +89,32 @@ func (s *Server) answerRerank(x *exchange, f *fields, version string) error {
 // embedFields are the fields of a Cohere embed body. Cohere's output_dimension is what OpenAI calls dimensions.
 var embedFields = []string{"texts", "model", "input_type", "embedding_types", "truncate", "output_dimension"}
 
+// embedTexts reads the texts of an embed body and says in which field they are: version 2 also takes `inputs`, made for texts and images.
+func (s *Server) embedTexts(f *fields, version string) (field string, texts []string) {
+	b := bounds{s.cfg.MaxItems, s.cfg.Settings.MaxItems}
+	if version == "1" || !f.has("inputs") {
+		return "texts", f.texts("texts", b, false)
+	}
+	if f.has("texts") {
+		f.bad = refuse(kindConflict, "inputs", "the body has both `texts` and `inputs`: send one of them")
+	}
+	return "inputs", f.contents("inputs", b)
+}
+
 // cohereEmbed makes the handler of one version of Cohere's embed route. Version 1 without embedding_types answers a bare list of
 // vectors and says so in response_type, by which Cohere's clients choose how to read it.
 func (s *Server) cohereEmbed(version string) handler {
+	names := embedFields
+	if version != "1" {
+		names = append(slices.Clone(embedFields), "inputs")
+	}
 	return func(x *exchange) error {
 		body, err := x.readBody()
 		if err != nil {
 			return err
 		}
-		f := readObject(body, embedFields...)
-		texts := f.texts("texts", bounds{s.cfg.MaxItems, s.cfg.Settings.MaxItems}, false)
+		f := readObject(body, names...)
+		source, texts := s.embedTexts(f, version)
 		name := f.optText("model")
 		inputType := f.choice("input_type", "", inputTypeNames...)
 		types := f.choices("embedding_types", "float", "base64")
@@ -116,7 +134,7 @@ func (s *Server) cohereEmbed(version string) handler {
 		if cut == "START" {
 			trunc.Side = inference.Left
 		}
-		x.item = itemOf("texts", false)
+		x.item = itemOf(source, false)
 		e, err := x.embed(m, inference.EmbedRequest{Texts: texts, Prompt: m.prompt(inputTypes[inputType]), Truncation: trunc})
 		if err != nil {
 			return err

@@ -196,6 +196,7 @@ const (
 	dialectCohere
 	dialectTEI
 	dialectKServe
+	dialectJina // of /v1/embeddings: OpenAI's body, and Jina's `detail`, which its clients read without looking whether it is there
 )
 
 // dialectOf says which dialect a path speaks, known or not; unknown paths get the OpenAI shape.
@@ -205,6 +206,8 @@ func dialectOf(path string) dialect {
 		return dialectTEI
 	case "/v1/rerank", "/v2/rerank", "/v1/embed", "/v2/embed":
 		return dialectCohere
+	case "/v1/embeddings":
+		return dialectJina
 	case "/v2", "/v2/health/live", "/v2/health/ready":
 		return dialectKServe
 	}
@@ -243,6 +246,10 @@ func (r *refusal) appendBody(dst []byte, d dialect) []byte {
 	default:
 		dst = append(dst, `{"error":`...)
 		dst = r.appendObject(dst)
+		if d == dialectJina || r.kind == kindRoute { // an unknown route is most often a wrong base address in one of those clients
+			dst = append(dst, `,"detail":`...)
+			dst = appendString(dst, r.message)
+		}
 	}
 	return append(dst, '}')
 }

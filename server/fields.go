@@ -29,7 +29,7 @@ type fields struct {
 var signature = map[string]string{
 	"input":     "/v1/embeddings",
 	"inputs":    "/embed",
-	"texts":     "/rerank",
+	"texts":     "/rerank or /v2/embed",
 	"documents": "/v1/rerank",
 }
 
@@ -286,6 +286,68 @@ func (f *fields) documents(name string, b bounds) []string {
 		f.refuse(kindField, fmt.Sprintf("%s[%d]", name, i), "must be a string or an object with `text`, not %s", typeName(item))
 		return ""
 	})
+}
+
+// contents reads a required list of Cohere's embed inputs: objects whose `content` is a list of one part of text.
+func (f *fields) contents(name string, b bounds) []string {
+	raw := f.required(name)
+	if raw == nil {
+		return nil
+	}
+	if raw[0] != '[' {
+		f.refuse(kindField, name, "must be a list of objects with `content`, not %s", typeName(raw))
+		return nil
+	}
+	return f.list(name, raw, b, func(i int, item []byte) string {
+		if item[0] != '{' {
+			f.refuse(kindField, fmt.Sprintf("%s[%d]", name, i), "must be an object with `content`, not %s", typeName(item))
+			return ""
+		}
+		in := readObject(item, "content")
+		in.prefix, in.foreign = fmt.Sprintf("%s%s[%d].", f.prefix, name, i), ""
+		text := in.part("content")
+		if in.bad != nil && f.bad == nil {
+			f.bad = in.bad
+		}
+		return text
+	})
+}
+
+// part reads the one part of text of a `content`: of an image, or of several parts in one vector, this server knows nothing.
+func (f *fields) part(name string) string {
+	raw := f.required(name)
+	if raw != nil && raw[0] != '[' {
+		f.refuse(kindField, name, "must be a list of one part, not %s", typeName(raw))
+		return ""
+	}
+	if raw == nil {
+		return ""
+	}
+	parts := 0
+	var text string
+	s := scanner{data: raw}
+	_ = s.array(0, func(item []byte) { // checked by the scan of the whole body
+		if parts++; parts > 1 || f.bad != nil {
+			return
+		}
+		if item[0] != '{' {
+			f.refuse(kindField, name+"[0]", "must be an object with `type` and `text`, not %s", typeName(item))
+			return
+		}
+		p := readObject(item, "type", "text")
+		p.prefix, p.foreign = f.prefix+name+"[0].", ""
+		if t := p.text("type"); p.bad == nil && t != "text" {
+			p.refuse(kindField, "type", "is %s: this server embeds text only", quote(t))
+		}
+		text = p.text("text")
+		if p.bad != nil {
+			f.bad = p.bad
+		}
+	})
+	if parts != 1 {
+		f.refuse(kindField, name, "has %d parts: this server makes one vector of one text", parts)
+	}
+	return text
 }
 
 // list reads the items of a checked array. The count is known only at its end, so items past the limit are counted but not read.

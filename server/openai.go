@@ -7,7 +7,7 @@ import (
 	"ragate/inference"
 )
 
-// OpenAI's dialect: POST /v1/embeddings, GET /v1/models.
+// OpenAI's dialect: POST /v1/embeddings, with the fields by which Jina's clients, which call the same route, differ; GET /v1/models.
 
 // inputTypes maps what clients send as input_type to the meaning whose prefix is added. OpenAI itself has no such field; NVIDIA's and
 // Voyage's services use the first three names, Cohere's the others, of which the last two mean no prefix.
@@ -23,17 +23,49 @@ var inputTypes = map[string]string{
 
 var inputTypeNames = []string{"query", "passage", "document", "search_query", "search_document", "classification", "clustering"}
 
+// jinaTasks maps what Jina calls task to an input_type. Its own models have an adapter for each; here the first pairs mean the prefixes.
+var jinaTasks = map[string]string{
+	"retrieval.query":   "query",
+	"retrieval.passage": "passage",
+	"code.query":        "query",
+	"code.passage":      "passage",
+	"text-matching":     "",
+	"classification":    "",
+	"clustering":        "",
+	"separation":        "",
+}
+
+var jinaTaskNames = []string{"retrieval.query", "retrieval.passage", "code.query", "code.passage", "text-matching", "classification", "clustering", "separation"}
+
+// encoding reads the format of the vectors: OpenAI's field, else one of Jina's two names for it, which may also be a list of one.
+func encoding(f *fields) string {
+	format := f.choice("encoding_format", "", "float", "base64")
+	for _, name := range []string{"embedding_type", "encoding_type"} {
+		types := f.choices(name, "float", "base64")
+		if len(types) > 1 {
+			f.refuse(kindField, name, "names %d formats: this route answers in one", len(types))
+		}
+		if format == "" && len(types) > 0 {
+			format = types[0]
+		}
+	}
+	return format
+}
+
 func (s *Server) openaiEmbeddings(x *exchange) error {
 	body, err := x.readBody()
 	if err != nil {
 		return err
 	}
-	f := readObject(body, "input", "model", "encoding_format", "dimensions", "input_type")
+	f := readObject(body, "input", "model", "encoding_format", "dimensions", "input_type", "task", "embedding_type", "encoding_type")
 	f.noTokenIDs("input")
 	texts := f.texts("input", bounds{s.cfg.MaxItems, s.cfg.Settings.MaxItems}, true)
 	name := f.optText("model")
-	format := f.choice("encoding_format", "float", "float", "base64")
+	format := encoding(f)
 	inputType := f.choice("input_type", "", inputTypeNames...)
+	if task := f.choice("task", "", jinaTaskNames...); inputType == "" {
+		inputType = jinaTasks[task]
+	}
 	if f.bad != nil {
 		return f.bad
 	}
