@@ -94,9 +94,9 @@ bin/ragate serve --help >"$work/help"
 "$python" tools/deploy_check.py settings "$work/help" Dockerfile Dockerfile.gpu deploy/systemd/*.service deploy/systemd/*.conf "$work"/*.yaml docs/operations.md
 
 # Metrics that are named exist, with the labels that are asked for, on a server that has had a request of each kind.
-# It speaks TLS, since one of the metrics is about that.
+# It speaks TLS and asks for a key, since some of the metrics are about those.
 (cd "$work" && go run "$(go env GOROOT)/src/crypto/tls/generate_cert.go" --host 127.0.0.1 --ecdsa-curve P256 2>/dev/null)
-bin/ragate serve --listen 127.0.0.1:0 --log-format json --tls-cert "$work/cert.pem" --tls-key "$work/key.pem" >"$work/log" 2>&1 &
+bin/ragate serve --listen 127.0.0.1:0 --log-format json --tls-cert "$work/cert.pem" --tls-key "$work/key.pem" --api-key test:deploy-check-key >"$work/log" 2>&1 &
 server=$!
 "$python" tools/deploy_check.py scrape "$work/log" "$work/metrics"
 metricnames -metrics "$work/metrics" deploy/grafana/ragate.json deploy/prometheus/alerts.yaml deploy/prometheus/adapter.yaml docs/operations.md

@@ -218,7 +218,7 @@ def scrape(log, metrics):
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
 
     def post(path, body):
-        request = urllib.request.Request(url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        request = urllib.request.Request(url + path, json.dumps(body).encode(), {"Content-Type": "application/json", "Authorization": "Bearer deploy-check-key"})
         try:
             with opener.open(request, timeout=120) as answer:
                 return answer.status
@@ -233,6 +233,7 @@ def scrape(log, metrics):
         ("/v1/rerank", {"query": "vacation", "documents": ["25 days", "x " * 2000]}, 200),
         ("/v1/embeddings", {"input": ["notice period"]}, 200),
         ("/v1/embeddings", {"input": 7}, 400),
+        ("/v1/gate/references/reload", {}, 200),
     ]:
         expect(post(path, body) == want, f"{path} with {str(body)[:80]} did not answer {want}")
     # The probe finds the same server by its settings, over TLS.
