@@ -82,7 +82,7 @@ func (c *wire) again() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
 	c.conn, c.r = conn, bufio.NewReader(conn)
 }
 

@@ -31,7 +31,7 @@ func settled(t *testing.T, s *Server, goroutines int) {
 			work, inFlight, s.memory.inUse(), len(s.tokenizing), runtime.NumGoroutine() <= goroutines, goroutines)
 	}
 	want := fmt.Sprintf("work 0, in flight 1 beside the scrape's own 1, charged 0, tokenizing 0, goroutines true (%d before)", goroutines)
-	for end := time.Now().Add(20 * time.Second); state() != want; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); state() != want; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			buf := make([]byte, 1<<16)
 			t.Fatalf("something is left: %s\n%s", state(), buf[:runtime.Stack(buf, true)])
@@ -84,8 +84,8 @@ func TestClientsThatDrip(t *testing.T) {
 			if c.want != 0 && status != c.want {
 				t.Errorf("%s, a byte at a time: %d %.200s, want %d", c.name, status, text, c.want)
 			}
-			_, _ = io.Copy(io.Discard, conn.conn) // until the server closes: conn has a deadline of its own, which would be an hour here
-			if took := time.Since(began); took > 15*time.Second {
+			_, _ = io.Copy(io.Discard, conn.conn) // until the server closes: conn has a deadline of its own, which is longer
+			if took := time.Since(began); took > time.Minute {
 				t.Errorf("%s: the connection was open for %v", c.name, took)
 			}
 			close(stop)
@@ -262,8 +262,10 @@ func TestClientsThatLeaveInEveryPhase(t *testing.T) {
 			t.Errorf("%s: nothing counts as left", path)
 		}
 	}
-	if strings.Contains(text, `status="500"`) {
-		t.Error("a client that left counts as a failure of the server")
+	for _, other := range []string{"500", "400", "408"} {
+		if strings.Contains(text, `status="`+other+`"`) {
+			t.Errorf("a client that left counts as %s:\n%s", other, text)
+		}
 	}
 	for path, good := range goodBodies {
 		if w := do(s, http.MethodPost, path, good.body); w.Code != 200 {
