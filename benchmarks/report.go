@@ -158,8 +158,11 @@ func digits(v float64) string {
 	return fmt.Sprintf("%.2g", v)
 }
 
-// Write keeps the report as JSON, in one step.
+// Write keeps the report as JSON, in one step. It makes the folder where there is none.
 func (r *Report) Write(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err

@@ -38,7 +38,7 @@ type ChunkDecision struct {
 	quality.Decision
 	QueryTypeReason string
 	Policy          PolicyRef
-	Model           ModelTimes
+	Model           ModelUse
 	Deciding, Total time.Duration
 	Err             error // why nothing could be scored; nil when something was, or when the time was too short
 }
@@ -59,11 +59,18 @@ func (g *ChunkGate) Decide(ctx context.Context, r ChunkRequest) (ChunkDecision, 
 		for i, at := range order {
 			texts[i] = r.Chunks[at].Text
 		}
-		scores, times, err := g.scorer.Score(ctx, r.Query, texts, ScoreOptions{Deadline: r.Deadline, MaxPassage: p.LongChunk == quality.LongMaxPassage})
-		d.Model, d.Err = times, err
+		scores, use, err := g.scorer.Score(ctx, r.Query, texts, ScoreOptions{Deadline: r.Deadline, MaxPassage: p.LongChunk == quality.LongMaxPassage})
+		d.Model, d.Err = use, err
+		d.Model.Items, d.Model.Cut = 0, nil // below, by the chunks
 		for i, s := range scores[:min(len(scores), len(order))] {
 			c := &r.Chunks[order[i]]
 			c.Logit, c.Scored, c.Tokens, c.Cut, c.Windows, c.Window = quality.Logit(s.Logit), s.Scored, s.Tokens, s.Cut, s.Windows, s.Window
+			if s.Scored {
+				d.Model.Items++
+			}
+			if s.Cut > 0 {
+				d.Model.Cut = append(d.Model.Cut, order[i])
+			}
 		}
 		switch {
 		case err == nil || errors.Is(err, context.DeadlineExceeded):

@@ -13,14 +13,15 @@ var ErrOverloaded = errors.New("the queue is full")
 // Embedder turns queries into vectors.
 type Embedder interface {
 	// EmbedQueries returns one vector per text, row-major, dim floats each, of length 1.
-	EmbedQueries(ctx context.Context, texts []string) (vectors []float32, dim int, t ModelTimes, err error)
+	EmbedQueries(ctx context.Context, texts []string) (vectors []float32, dim int, u ModelUse, err error)
 }
 
 // Scorer scores chunks against a query.
 type Scorer interface {
 	// Score returns one score per text. Texts come in the order in which to score them while the time lasts; deadline is when the answer
-	// must be there, zero for no limit. err is for a call of which nothing could be scored.
-	Score(ctx context.Context, query string, texts []string, o ScoreOptions) ([]ChunkScore, ModelTimes, error)
+	// must be there, zero for no limit. err is for a call of which nothing could be scored. The texts say what was scored and cut of them,
+	// so the use need not.
+	Score(ctx context.Context, query string, texts []string, o ScoreOptions) ([]ChunkScore, ModelUse, error)
 }
 
 // ScoreOptions are the settings of one Score.
@@ -38,8 +39,12 @@ type ChunkScore struct {
 	Windows, Window int     // with MaxPassage: how many, and which gave Logit
 }
 
-// ModelTimes is where a model call's time went.
-type ModelTimes struct {
+// ModelUse is what a model call took.
+type ModelUse struct {
+	Model                      string // its id, "" when none ran
+	Items                      int    // texts that ran
+	Tokens                     int    // that ran, special ones included
+	Cut                        []int  // of which texts of the call a part was not read
 	Tokenize, Queue, Inference time.Duration
 }
 
@@ -48,6 +53,6 @@ type Clock func() time.Time
 
 // Turn is one message of a conversation.
 type Turn struct {
-	Role    string // "user", "assistant", "system", "tool"
+	Role    string // "user", "assistant", "tool"; "system" and "developer" are no part of the conversation
 	Content string
 }

@@ -43,23 +43,23 @@ func newClock() *fakeClock {
 type fakeEmbedder struct {
 	dim   int
 	err   error
-	times ModelTimes
+	times ModelUse
 	clock *fakeClock
 	takes time.Duration
 	vec   []float32 // of every text, when set
 	sizes []int     // of the calls
 }
 
-func (e *fakeEmbedder) EmbedQueries(ctx context.Context, texts []string) ([]float32, int, ModelTimes, error) {
+func (e *fakeEmbedder) EmbedQueries(ctx context.Context, texts []string) ([]float32, int, ModelUse, error) {
 	e.sizes = append(e.sizes, len(texts))
 	if e.clock != nil {
 		e.clock.pass(e.takes)
 	}
 	if e.err != nil {
-		return nil, 0, ModelTimes{}, e.err
+		return nil, 0, ModelUse{}, e.err
 	}
 	if ctx.Err() != nil {
-		return nil, 0, ModelTimes{}, context.Cause(ctx)
+		return nil, 0, ModelUse{}, context.Cause(ctx)
 	}
 	if e.vec != nil {
 		return slices.Clone(e.vec), e.dim, e.times, nil
@@ -386,8 +386,8 @@ func TestReferencesAreSwappedWhileDeciding(t *testing.T) {
 // still is an embedder without state.
 type still struct{}
 
-func (still) EmbedQueries(_ context.Context, texts []string) ([]float32, int, ModelTimes, error) {
-	return slices.Repeat([]float32{1, 0, 0, 0}, len(texts)), 4, ModelTimes{}, nil
+func (still) EmbedQueries(_ context.Context, texts []string) ([]float32, int, ModelUse, error) {
+	return slices.Repeat([]float32{1, 0, 0, 0}, len(texts)), 4, ModelUse{}, nil
 }
 
 // fakeScorer gives each text the logit it has in the map.
@@ -403,14 +403,14 @@ type fakeScorer struct {
 	options ScoreOptions
 }
 
-func (s *fakeScorer) Score(_ context.Context, query string, texts []string, o ScoreOptions) ([]ChunkScore, ModelTimes, error) {
+func (s *fakeScorer) Score(_ context.Context, query string, texts []string, o ScoreOptions) ([]ChunkScore, ModelUse, error) {
 	s.calls++
 	s.query, s.texts, s.options = query, texts, o
 	if s.clock != nil {
 		s.clock.pass(5 * time.Millisecond)
 	}
 	if s.err != nil {
-		return nil, ModelTimes{}, s.err
+		return nil, ModelUse{}, s.err
 	}
 	out := make([]ChunkScore, len(texts))
 	for i, t := range texts {
@@ -419,7 +419,7 @@ func (s *fakeScorer) Score(_ context.Context, query string, texts []string, o Sc
 	if s.change != nil {
 		out = s.change(out)
 	}
-	return out, ModelTimes{Inference: 3 * time.Millisecond}, nil
+	return out, ModelUse{Inference: 3 * time.Millisecond}, nil
 }
 
 func chunksOf(texts ...string) []quality.Chunk {
@@ -623,5 +623,44 @@ func TestContradictionsAreErrors(t *testing.T) {
 		if _, err := NewChunkGate(policy.Default(), s, newClock().Now).Decide(t.Context(), ChunkRequest{Chunks: chunksOf("a"), Overrides: o}); err == nil || s.calls > 0 {
 			t.Errorf("%+v: %v after %d calls", o, err, s.calls)
 		}
+	}
+}
+
+// A system prompt is no conversation: a follow-up behind it alone retrieves, and it does not count as the last message.
+func TestInstructionsAreNoConversation(t *testing.T) {
+	e := &fakeEmbedder{dim: 4}
+	g := queryGate(t, policy.Default(), e, newClock(), references(t, referencesYAML, "m", e))
+	system := Turn{Role: "system", Content: "You are an assistant. May I help?"}
+	said := Turn{Role: "user", Content: "what does the rent include"}
+	asks := Turn{Role: "assistant", Content: "Do you want the list?"}
+	for _, c := range []struct {
+		text    string
+		history []Turn
+		bypass  bool
+	}{
+		{"go on", nil, false},
+		{"go on", []Turn{system}, false},
+		{"go on", []Turn{{Role: "Developer", Content: "x"}, {Role: "user", Content: " "}}, false},
+		{"go on", []Turn{system, said}, true},
+		{"yes", []Turn{said, asks}, false},
+		{"yes", []Turn{said, asks, system}, false},
+		{"yes", []Turn{said, system}, true},
+	} {
+		if d := g.Decide(t.Context(), QueryRequest{Text: c.text, History: c.history}); d.NeedsRetrieval == c.bypass {
+			t.Errorf("%q after %v: %+v", c.text, c.history, d)
+		}
+	}
+}
+
+// The use of a chunk decision counts what was scored, and names what was cut by the places in the request.
+func TestChunkUse(t *testing.T) {
+	s := &fakeScorer{logits: map[string]float32{}, change: func(out []ChunkScore) []ChunkScore {
+		out[0].Cut = 3 // the most similar one
+		out[2].Scored = false
+		return out
+	}}
+	d := decide(t, s, policy.Default(), ChunkRequest{Chunks: similar(chunksOf("a", "b", "c"), 0.1, 0.2, 0.3)})
+	if d.Model.Items != 2 || !slices.Equal(d.Model.Cut, []int{2}) {
+		t.Errorf("%d items, cut %v; want 2, [2]", d.Model.Items, d.Model.Cut)
 	}
 }

@@ -89,7 +89,7 @@ func NewQueryGate(p policy.Policy, rules []pattern.File, e Embedder, clock Clock
 	}
 	parts = slices.Clone(parts) // the caller's array may have room behind them
 	for _, f := range rules {
-		parts = append(parts, f.Name, string(f.Data))
+		parts = append(parts, string(f.Data))
 	}
 	g := &QueryGate{policy: p, matcher: m, embedder: e, clock: clock, fingerprint: parts}
 	return g, g.SetReferences(nil)
@@ -133,7 +133,8 @@ type QueryDecision struct {
 	Chain          []string // the stages that ran, in order, with what was wrong with each that failed
 	Policy         PolicyRef
 	Times          QueryTimes
-	Err            error // why a stage failed; nil when none did
+	Model          ModelUse // of the embedder; zero when it was not asked
+	Err            error    // why a stage failed; nil when none did
 }
 
 // PolicyRef names what decided.
@@ -142,7 +143,6 @@ type PolicyRef struct{ Name, Fingerprint string }
 // QueryTimes is where the time went.
 type QueryTimes struct {
 	Pattern, Similarity, Total time.Duration
-	Model                      ModelTimes
 }
 
 // Decide runs the stages until one is sure. ctx bounds the time; when it ends, the turn retrieves. Decide never fails: a stage that does
@@ -153,7 +153,8 @@ func (g *QueryGate) Decide(ctx context.Context, r QueryRequest) (d QueryDecision
 	d.Policy = PolicyRef{g.policy.Name, ref.fingerprint}
 	defer func() { d.Times.Total = g.clock().Sub(began) }()
 
-	history, asked := len(r.History) > 0, afterQuestion(r.History)
+	turns := conversation(r.History)
+	history, asked := len(turns) > 0, afterQuestion(turns)
 	found, bypass := g.matcher.Match(r.Text, pattern.Context{History: history, AfterQuestion: asked})
 	d.Times.Pattern = g.clock().Sub(began)
 	d.Chain = append(d.Chain, string(StagePattern))
@@ -175,8 +176,8 @@ func (g *QueryGate) Decide(ctx context.Context, r QueryRequest) (d QueryDecision
 	if ctx.Err() != nil {
 		return fail("the budget was spent before the semantic stage", context.Cause(ctx))
 	}
-	vectors, dim, times, err := g.embedder.EmbedQueries(ctx, []string{r.Text})
-	d.Times.Model = times
+	vectors, dim, use, err := g.embedder.EmbedQueries(ctx, []string{r.Text})
+	d.Model = use
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fail("the budget was spent while the query was embedded", err)
@@ -194,6 +195,17 @@ func (g *QueryGate) Decide(ctx context.Context, r QueryRequest) (d QueryDecision
 	d.Chain = append(d.Chain, string(StageSemantic))
 	d.NeedsRetrieval, d.Stage, d.Reason, d.Semantic = !v.Bypass, StageSemantic, v.Reason, &v
 	return d
+}
+
+// conversation returns the turns in which something was said: not those that instruct the model, which many callers send with every turn.
+func conversation(history []Turn) []Turn {
+	var said []Turn
+	for _, t := range history {
+		if !strings.EqualFold(t.Role, "system") && !strings.EqualFold(t.Role, "developer") && strings.TrimSpace(t.Content) != "" {
+			said = append(said, t)
+		}
+	}
+	return said
 }
 
 // afterQuestion says whether the last message is the assistant's and asks something.

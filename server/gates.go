@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"ragate/gates"
 	"ragate/gates/policy"
@@ -73,12 +75,12 @@ func (s *Server) gateQuery(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	f := readOnly(body, "query", "history", "memory_node_id", "return_history", "explain", "budget_ms", "policy")
+	f := readOnly(body, "", "query", "history", "memory_node_id", "return_history", "explain", "budget_ms", "policy")
 	query := f.text("query")
 	history := f.history("history")
 	memory := f.optText("memory_node_id")
 	withHistory := f.flag("return_history", false)
-	f.flag("explain", true)
+	explain := f.flag("explain", true)
 	budget := x.budget(f)
 	name := f.optText("policy")
 	if f.bad != nil {
@@ -106,15 +108,25 @@ func (s *Server) gateQuery(x *exchange) error {
 	if memory != "" {
 		d.Chain = append([]string{"memory: this server keeps no conversations"}, d.Chain...)
 	}
-	x.timing = inference.Timing{Tokenize: d.Times.Model.Tokenize, Queue: d.Times.Model.Queue, Inference: d.Times.Model.Inference}
+	x.used(d.Model)
 	x.stages = [2]stageTime{{"pattern", d.Times.Pattern}, {"similarity", d.Times.Similarity}}
 	x.log = append(x.log, slog.String("policy", d.Policy.Name), slog.String("stage", string(d.Stage)), slog.Bool("retrieval_bypassed", !d.NeedsRetrieval))
 	if d.Err != nil {
 		x.log = append(x.log, slog.String(stageError, d.Err.Error()))
 	}
 	s.metrics.gateQuery(x, d)
-	x.send(200, appendQueryDecision(make([]byte, 0, 1024), d, history, withHistory))
+	if !explain { // the decision, its reason and what made it stay; the evidence goes
+		d.Pattern, d.Semantic, d.Chain = nil, nil, nil
+	}
+	x.send(200, appendQueryDecision(make([]byte, 0, 1024), &d, history, withHistory))
 	return nil
+}
+
+// used leaves a gate's call on a model for the headers, the log and the metrics.
+func (x *exchange) used(u gates.ModelUse) {
+	x.model, x.items = u.Model, u.Items
+	x.usage = inference.Usage{Tokens: u.Tokens, Cut: u.Cut}
+	x.timing = inference.Timing{Tokenize: u.Tokenize, Queue: u.Queue, Inference: u.Inference}
 }
 
 // reloadReferences is POST /v1/gate/references/reload. It takes no body.
@@ -169,7 +181,7 @@ func isOverload(err error) bool {
 	return errors.As(err, &o)
 }
 
-func appendQueryDecision(b []byte, d gates.QueryDecision, history []gates.Turn, withHistory bool) []byte {
+func appendQueryDecision(b []byte, d *gates.QueryDecision, history []gates.Turn, withHistory bool) []byte {
 	b = append(b, `{"needs_retrieval":`...)
 	b = strconv.AppendBool(b, d.NeedsRetrieval)
 	b = append(b, `,"retrieval_bypassed":`...)
@@ -203,14 +215,16 @@ func appendQueryDecision(b []byte, d gates.QueryDecision, history []gates.Turn, 
 		b = appendNumber(append(b, `,"threshold":`...), v.Threshold)
 		b = append(b, '}')
 	}
-	b = append(b, `,"chain":[`...)
-	for i, s := range d.Chain {
-		if i > 0 {
-			b = append(b, ',')
+	if d.Chain != nil {
+		b = append(b, `,"chain":[`...)
+		for i, s := range d.Chain {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendString(b, s)
 		}
-		b = appendString(b, s)
+		b = append(b, ']')
 	}
-	b = append(b, ']')
 	if withHistory {
 		b = append(b, `,"conversation_history":[`...)
 		for i, t := range history {
@@ -225,9 +239,8 @@ func appendQueryDecision(b []byte, d gates.QueryDecision, history []gates.Turn, 
 		b = append(b, ']')
 	}
 	b = appendPolicy(b, d.Policy)
-	t := d.Times
-	return append(appendTimings(b, []stageTime{{"pattern", t.Pattern}, {"tokenize", t.Model.Tokenize}, {"queue", t.Model.Queue},
-		{"inference", t.Model.Inference}, {"similarity", t.Similarity}, {"total", t.Total}}), '}')
+	t, m := d.Times, d.Model
+	return append(appendTimings(b, []stageTime{{"pattern", t.Pattern}, {"tokenize", m.Tokenize}, {"queue", m.Queue}, {"inference", m.Inference}, {"similarity", t.Similarity}, {"total", t.Total}}), '}')
 }
 
 func (s *Server) gateChunks(x *exchange) error {
@@ -235,13 +248,13 @@ func (s *Server) gateChunks(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	f := readOnly(body, "query", "chunks", "threshold", "min_chunks", "max_chunks", "mode", "fallback", "long_chunk", "max_context_tokens",
+	f := readOnly(body, "", "query", "chunks", "threshold", "min_chunks", "max_chunks", "mode", "fallback", "long_chunk", "max_context_tokens",
 		"return_context", "budget_ms", "return_text", "explain", "policy")
 	query := f.text("query")
 	chunks := f.chunks("chunks", bounds{s.cfg.MaxDocuments, s.cfg.Settings.MaxDocuments})
 	o := quality.Overrides{ReturnContext: f.flag("return_context", false)}
 	if v, ok := f.number("threshold"); ok {
-		t := quality.Relevance(v)
+		t := quality.Relevance(v + 0) // -0 becomes 0
 		o.Threshold = &t
 	}
 	o.MinChunks, o.MaxChunks, o.MaxContextTokens = f.whole("min_chunks"), f.whole("max_chunks"), f.whole("max_context_tokens")
@@ -283,13 +296,7 @@ func (s *Server) gateChunks(x *exchange) error {
 	if d.Err != nil && s.cfg.RefuseOnOverload && isOverload(d.Err) {
 		return d.Err
 	}
-	for i := range r.Chunks {
-		if r.Chunks[i].Cut > 0 {
-			x.usage.Cut = append(x.usage.Cut, i)
-		}
-	}
-	x.items = len(chunks)
-	x.timing = inference.Timing{Tokenize: d.Model.Tokenize, Queue: d.Model.Queue, Inference: d.Model.Inference}
+	x.used(d.Model)
 	x.stages[1] = stageTime{"decide", d.Deciding}
 	x.log = append(x.log, slog.String("policy", d.Policy.Name), slog.Int("chunks", len(chunks)), slog.Int("chunks_returned", d.Stats.Returned),
 		slog.Int("chunks_unscored", d.Stats.Unscored), slog.Bool("fallback", d.Stats.FallbackTriggered), slog.Bool("insufficient_context", d.InsufficientContext))
@@ -297,7 +304,7 @@ func (s *Server) gateChunks(x *exchange) error {
 		x.log = append(x.log, slog.String(stageError, d.Err.Error()))
 	}
 	s.metrics.gateChunks(x, d)
-	x.send(200, appendChunkDecision(make([]byte, 0, 2048+len(body)), &d, chunks, withText, explain))
+	x.send(200, appendChunkDecision(make([]byte, 0, 2048+len(body)), &d, chunks, withText, o.ReturnContext, explain))
 	return nil
 }
 
@@ -323,7 +330,7 @@ func refuseOverride(err error) error {
 	return r
 }
 
-func appendChunkDecision(b []byte, d *gates.ChunkDecision, chunks []chunk, withText, explain bool) []byte {
+func appendChunkDecision(b []byte, d *gates.ChunkDecision, chunks []chunk, withText, withContext, explain bool) []byte {
 	list := func(results []quality.Result, whole bool) {
 		b = append(b, '[')
 		for i, r := range results {
@@ -363,7 +370,7 @@ func appendChunkDecision(b []byte, d *gates.ChunkDecision, chunks []chunk, withT
 	if d.InsufficientReason != "" {
 		b = appendMember(b, "insufficient_reason", d.InsufficientReason)
 	}
-	if d.Context != "" {
+	if withContext {
 		b = appendMember(b, "context", d.Context)
 	}
 	if d.ExpandedQuery != "" {
@@ -465,19 +472,13 @@ func (f *fields) chunks(name string, b bounds) []chunk {
 			f.refuse(kindField, at, "must be an object with `text`, not %s", typeName(item))
 			return ""
 		}
-		c := readOnly(item, "id", "text", "similarity", "metadata")
-		c.prefix = f.prefix + at + "."
-		if c.bad != nil { // found before the prefix was there
-			c.bad.message = strings.Replace(c.bad.message, "`", "`"+c.prefix, 1)
-			c.bad.logged = strings.Replace(c.bad.logged, "`", "`"+c.prefix, 1)
-			c.bad.field = c.prefix + c.bad.field
-		}
+		c := readOnly(item, f.prefix+at+".", "id", "text", "similarity", "metadata")
 		one := chunk{text: c.text("text")}
 		if id := c.raw("id"); id != nil && id[0] != 'n' {
 			if t := typeName(id); t != "a string" && t != "a number" {
 				c.refuse(kindField, "id", "must be a string or a number, not %s", t)
 			}
-			one.id = id
+			one.id = repaired(id)
 		}
 		if v, ok := c.number("similarity"); ok {
 			one.similarity = &v
@@ -486,7 +487,7 @@ func (f *fields) chunks(name string, b bounds) []chunk {
 			if m[0] != '{' {
 				c.refuse(kindField, "metadata", "must be an object, not %s", typeName(m))
 			}
-			one.metadata = m
+			one.metadata = repaired(m)
 		}
 		if c.bad != nil && f.bad == nil {
 			f.bad = c.bad
@@ -494,6 +495,36 @@ func (f *fields) chunks(name string, b bounds) []chunk {
 		out = append(out, one)
 		return ""
 	})
+	return out
+}
+
+// repaired returns a checked value that goes back to the caller, with U+FFFD for each half of a surrogate pair: no UTF-8 can hold one, and
+// strict readers refuse a whole answer for it. All else stays as it was written; raw is not changed.
+func repaired(raw []byte) []byte {
+	const escape = len(`\uXXXX`)
+	out := raw
+	for i := 0; i < len(raw)-1; {
+		switch {
+		case raw[i] != '\\':
+			i++
+			continue
+		case raw[i+1] != 'u':
+			i += 2
+			continue
+		}
+		r, next := hex4(raw[i+2:]), raw[i+escape:]
+		switch {
+		case !utf16.IsSurrogate(r):
+		case bytes.HasPrefix(next, []byte(`\u`)) && utf16.DecodeRune(r, hex4(next[2:])) != utf8.RuneError:
+			i += escape
+		default:
+			if &out[0] == &raw[0] {
+				out = bytes.Clone(raw)
+			}
+			copy(out[i:], `\ufffd`)
+		}
+		i += escape
+	}
 	return out
 }
 
@@ -520,8 +551,7 @@ func (f *fields) history(name string) []gates.Turn {
 			f.refuse(kindField, at, "must be an object with `role` and `content`, not %s", typeName(item))
 			return ""
 		}
-		t := readObject(item, "role", "content")
-		t.prefix, t.foreign = f.prefix+at+".", ""
+		t := readOnly(item, f.prefix+at+".", "role", "content")
 		out = append(out, gates.Turn{Role: t.text("role"), Content: t.text("content")})
 		if t.bad != nil && f.bad == nil {
 			f.bad = t.bad
@@ -577,9 +607,13 @@ func optWord[T ~string](f *fields, name string) *T {
 	return &v
 }
 
-// readOnly is readObject for bodies in which an unknown field is refused.
-func readOnly(body []byte, names ...string) *fields {
+// readOnly is readObject for bodies in which an unknown field is refused. prefix is the place of an object inside the body.
+func readOnly(body []byte, prefix string, names ...string) *fields {
 	f := readObject(body, names...)
+	f.prefix = prefix
+	if prefix != "" {
+		f.foreign = "" // a hint about whole bodies
+	}
 	if f.bad != nil {
 		return f
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http/httptest"
 	"regexp"
 	"slices"
@@ -26,12 +27,12 @@ import (
 // gateEmbedder and gateScorer make the stub models into the gates' models.
 type gateEmbedder struct{ *stubModel }
 
-func (g gateEmbedder) EmbedQueries(ctx context.Context, texts []string) ([]float32, int, gates.ModelTimes, error) {
+func (g gateEmbedder) EmbedQueries(ctx context.Context, texts []string) ([]float32, int, gates.ModelUse, error) {
 	e, err := g.Embed(ctx, inference.EmbedRequest{Texts: texts})
 	if err != nil {
-		return nil, 0, gates.ModelTimes{}, gateError(err)
+		return nil, 0, gates.ModelUse{}, gateError(err)
 	}
-	return e.Values, e.Dim, gates.ModelTimes(e.Timing), nil
+	return e.Values, e.Dim, stubUse(g.stubModel, len(texts), e.Usage, e.Timing), nil
 }
 
 type gateScorer struct {
@@ -43,14 +44,14 @@ type gateScorer struct {
 	options  gates.ScoreOptions
 }
 
-func (g *gateScorer) Score(ctx context.Context, query string, texts []string, o gates.ScoreOptions) ([]gates.ChunkScore, gates.ModelTimes, error) {
+func (g *gateScorer) Score(ctx context.Context, query string, texts []string, o gates.ScoreOptions) ([]gates.ChunkScore, gates.ModelUse, error) {
 	g.mu.Lock()
 	g.deadline, g.options = o.Deadline, o
 	g.mu.Unlock()
 	r := inference.RerankRequest{Query: query, Documents: texts, Truncation: inference.Truncation{MaxTokens: 16}}
 	s, err := g.Rerank(ctx, r)
 	if err != nil {
-		return nil, gates.ModelTimes{}, gateError(err)
+		return nil, gates.ModelUse{}, gateError(err)
 	}
 	out := make([]gates.ChunkScore, len(texts))
 	for i := range out {
@@ -59,7 +60,11 @@ func (g *gateScorer) Score(ctx context.Context, query string, texts []string, o 
 			out[i].Cut = 1
 		}
 	}
-	return out, gates.ModelTimes(s.Timing), nil
+	return out, stubUse(g.stubModel, len(texts), s.Usage, s.Timing), nil
+}
+
+func stubUse(m *stubModel, items int, u inference.Usage, t inference.Timing) gates.ModelUse {
+	return gates.ModelUse{Model: m.Info().ID, Items: items, Tokens: u.Tokens, Cut: u.Cut, Tokenize: t.Tokenize, Queue: t.Queue, Inference: t.Inference}
 }
 
 func gateError(err error) error {
@@ -233,6 +238,7 @@ func TestGateRefusals(t *testing.T) {
 		{queryRoute, `{"query":null}`, 400, "invalid_field", []string{"`query`", "null"}},
 		{queryRoute, `{"query":"a","histroy":[]}`, 400, "invalid_field", []string{"`histroy` is unknown", "`history`"}},
 		{queryRoute, `{"query":"a","` + long + `":1}`, 400, "invalid_field", []string{"is unknown"}},
+		{queryRoute, `{"query":"a","history":[{"role":"user","content":"b"},{"role":"user","content":"c","name":"Joe"}]}`, 400, "invalid_field", []string{"`history[1].name` is unknown", `"param":"history[1].name"`}},
 		{queryRoute, `{"query":"a","history":[{"role":"user"}]}`, 400, "invalid_field", []string{"`history[0].content` is required"}},
 		{queryRoute, `{"query":"a","history":[{"role":"user","content":null}]}`, 400, "invalid_field", []string{"`history[0].content`", "null"}},
 		{queryRoute, `{"query":"a","history":[` + strings.Repeat(`{"role":"u","content":""},`, maxHistory) + `{}]}`, 413, "too_many_items", []string{"`history` has 1001 items, the limit is 1000"}},
@@ -347,6 +353,14 @@ func TestGateEchoesExactly(t *testing.T) {
 			}
 		}
 	}
+	// Half a surrogate pair becomes U+FFFD, whole ones and escaped backslashes stay.
+	for _, c := range [][2]string{{`"\ud83d"`, `"\ufffd"`}, {`"\uDE00\ud83dx\ud83d\ude00"`, `"\ufffd\ufffdx\ud83d\ude00"`}, {`"\\ud83d\n\u00e9"`, `"\\ud83d\n\u00e9"`},
+		{`"\ud83d\u0041"`, `"\ufffd\u0041"`}, {`"\ud83d\ud83d\ude00"`, `"\ufffd\ud83d\ude00"`}} {
+		w := do(s, "POST", chunksRoute, `{"query":"a","chunks":[{"text":"a","id":`+c[0]+`,"metadata":{`+c[0]+`:[`+c[0]+`]}}]}`)
+		if !strings.Contains(w.Body.String(), `"id":`+c[1]+`,`) || !strings.Contains(w.Body.String(), `"metadata":{`+c[1]+`:[`+c[1]+`]}`) {
+			t.Errorf("%s came back as %s, want %s", c[0], w.Body, c[1])
+		}
+	}
 	// Texts, with what JSON must escape.
 	text := "a \"\\\x00\u2028é\U0001F600"
 	quoted, _ := json.Marshal(text)
@@ -368,7 +382,10 @@ func TestReturnTextAndExplain(t *testing.T) {
 		a.Context == nil || *a.Context != "[Source 1]: a b c\n\n[Source 2]: a b c d" {
 		t.Errorf("otherwise: %+v", a)
 	}
-	a, _ = askChunks(t, s, `{"query":"a","chunks":[],"explain":true}`)
+	a, _ = askChunks(t, s, `{"query":"a","chunks":[],"explain":true,"return_context":true}`)
+	if a.Context == nil || *a.Context != "" {
+		t.Errorf("the context of no chunks, asked for: %v", a.Context)
+	}
 	if a.Chunks == nil || a.Dropped == nil || !a.Insufficient || a.Why == "" || a.Metadata["avg_relevance"] != nil {
 		t.Errorf("no chunks: %+v", a)
 	}
@@ -441,6 +458,62 @@ func TestGateBudgetAndTruncation(t *testing.T) {
 	}
 	if n := len(a.Dropped); n != 2 || a.Dropped[0].Index != 3 || a.Dropped[1].Index != 0 || a.Dropped[0].Decision != "unscored" || a.Dropped[0].Relevance != nil {
 		t.Errorf("dropped: %s", w.Body)
+	}
+}
+
+// explain: false leaves the evidence out of a query's answer, and nothing that decides or accounts for it.
+func TestQueryWithoutExplanation(t *testing.T) {
+	s, _, _, _ := gateServer(t, nil)
+	for _, query := range []string{"thanks", "what a fine evening this is", "how many days of leave are there"} {
+		var with, without map[string]json.RawMessage
+		for into, explain := range map[*map[string]json.RawMessage]string{&with: "true", &without: "false"} {
+			w := do(s, "POST", queryRoute, `{"query":"`+query+`","explain":`+explain+`}`)
+			if err := json.Unmarshal(w.Body.Bytes(), into); err != nil || w.Code != 200 {
+				t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+			}
+		}
+		if with["chain"] == nil || (with["pattern"] == nil) == (with["semantic"] == nil) {
+			t.Errorf("%s: explained by %v", query, with)
+		}
+		for _, evidence := range []string{"pattern", "semantic", "chain"} {
+			delete(with, evidence)
+		}
+		delete(with, "timings_ms")
+		if without["timings_ms"] == nil {
+			t.Errorf("%s: no timings", query)
+		}
+		delete(without, "timings_ms")
+		if !maps.EqualFunc(with, without, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }) {
+			t.Errorf("%s: with an explanation %s, without %s", query, with, without)
+		}
+	}
+}
+
+// What the gates run is counted as what the other routes run, and a query that is cut is reported as a chunk is.
+func TestGatesCountTheirModels(t *testing.T) {
+	s, e, r, scorer := gateServer(t, nil)
+	do(s, "POST", queryRoute, `{"query":"thanks"}`) // no model
+	w := do(s, "POST", queryRoute, `{"query":"`+strings.Repeat("leave ", 600)+`"}`)
+	if got := w.Header().Get("X-Ragate-Truncated"); got != "1" {
+		t.Errorf("a query of 600 words: X-Ragate-Truncated %q, %s", got, w.Body)
+	}
+	if w := do(s, "POST", queryRoute, `{"query":"how many days of leave are there"}`); w.Header().Get("X-Ragate-Truncated") != "" {
+		t.Errorf("a short query: X-Ragate-Truncated %q", w.Header().Get("X-Ragate-Truncated"))
+	}
+	scorer.limit = 2
+	do(s, "POST", chunksRoute, `{"query":"a","chunks":[{"text":"a"},{"text":"b"},{"text":"c"}]}`)
+	text := scrape(t, s)
+	for name, least := range map[string]string{
+		`ragate_items_total{model="` + e.Info().ID + `"} `: "2", `ragate_items_total{model="` + r.Info().ID + `"} `: "2", `ragate_truncated_items_total{model="` + e.Info().ID + `"} `: "1",
+	} {
+		if !strings.Contains(text, name+least+"\n") {
+			t.Errorf("want %s%s in\n%s", name, least, text)
+		}
+	}
+	for _, id := range []string{e.Info().ID, r.Info().ID} {
+		if strings.Contains(text, `ragate_tokens_total{model="`+id+`"} 0`) {
+			t.Errorf("no tokens of %s were counted", id)
+		}
 	}
 }
 

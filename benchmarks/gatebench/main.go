@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -26,7 +25,6 @@ import (
 	"ragate/benchmarks"
 	"ragate/inference"
 	"ragate/inference/ort"
-	"ragate/models"
 )
 
 // The workloads of the gates. Ten and twenty chunks of about 128 tokens with the query.
@@ -68,78 +66,27 @@ func main() {
 
 // bench is what the phases share.
 type bench struct {
-	server        *benchmarks.Server
-	texts         *benchmarks.Texts
-	embed, rerank *benchmarks.Raw
-	report        *benchmarks.Report
-	rounds        int
+	*benchmarks.Bench
+	rounds int
 }
 
 func run(ctx context.Context, program, dataDir, out string, seed uint64, rounds int) (err error) {
-	dir, err := filepath.Abs(dataDir)
+	opened, err := benchmarks.OpenBench(ctx, program, dataDir, seed)
 	if err != nil {
 		return err
 	}
-	store := &models.Store{Dir: dir}
-	lib, err := store.RuntimeLibrary()
-	if err != nil {
-		return err
-	}
-	tmp, err := os.MkdirTemp("", "gatebench-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(tmp)
-	b := &bench{report: benchmarks.NewReport(seed), rounds: rounds}
-	b.server, err = benchmarks.StartServer(ctx, benchmarks.ServerConfig{Program: program, Args: []string{"--data-dir", dir}, Log: filepath.Join(tmp, "log")})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.server.Close()) }()
-	rt, err := ort.Open(lib)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, rt.Close()) }()
-	open := func(kind inference.Kind, name string) (*benchmarks.Raw, error) {
-		info, err := b.server.Info.Model(kind)
-		if err != nil {
-			return nil, err
-		}
-		m, err := store.Resolve(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if m, err = m.As(models.Kind(kind)); err != nil {
-			return nil, err
-		}
-		return benchmarks.OpenRaw(rt, filepath.Join(dir, "graphs"), m, info)
-	}
-	if b.embed, err = open(inference.KindEmbedder, models.DefaultEmbedder); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.embed.Close()) }()
-	if b.rerank, err = open(inference.KindReranker, models.DefaultReranker); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.rerank.Close()) }()
-	b.report.Version, b.report.Runtime, b.report.Models = b.server.Info.Version, rt.Version(), b.server.Info.Models
-	b.report.Settings = map[string]any{"rounds": rounds, "window_seconds": window.Seconds(), "budget_ms": budget.Milliseconds()}
-	if b.texts, err = benchmarks.NewTexts(seed, b.rerank.Encoder.Count); err != nil {
-		return err
-	}
+	defer func() { err = opened.Close(err) }()
+	b := &bench{opened, rounds}
+	b.Report.Settings = map[string]any{"rounds": rounds, "window_seconds": window.Seconds(), "budget_ms": budget.Milliseconds()}
 	for _, phase := range []func(context.Context) error{b.queries, b.chunks, b.budgets} {
 		if err := phase(ctx); err != nil {
 			return err
 		}
 	}
-	if err := b.report.Print(os.Stdout); err != nil {
+	if err := b.Report.Print(os.Stdout); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
-		return err
-	}
-	return b.report.Write(out)
+	return b.Report.Write(out)
 }
 
 // query and chunks are the gates' dialects. The pattern stage never takes these texts: they are questions of the corpus.
@@ -160,12 +107,12 @@ func chunks(ms int) benchmarks.Dialect {
 // queries compares decisions over HTTP with the raw session's embeddings.
 func (b *bench) queries(ctx context.Context) error {
 	pool := &benchmarks.Pool{Make: func() (benchmarks.Request, error) {
-		return benchmarks.Dialect(query).Request(b.embed.Encoder, gateQuery.Write(b.texts))
+		return benchmarks.Dialect(query).Request(b.Embed.Encoder, gateQuery.Write(b.Texts))
 	}}
 	raw := func() (float64, error) {
 		var rows []ort.Row
 		for range rawQueries {
-			r, err := b.embed.Encoder.Rows(gateQuery.Write(b.texts))
+			r, err := b.Embed.Encoder.Rows(gateQuery.Write(b.Texts))
 			if err != nil {
 				return 0, err
 			}
@@ -173,11 +120,11 @@ func (b *bench) queries(ctx context.Context) error {
 		}
 		var best time.Duration
 		for _, tokens := range []int{0, 128, 256} { // the batch size that suits it best
-			batches := b.embed.Alike(rows, tokens)
-			if err := b.embed.Warm(batches); err != nil {
+			batches := b.Embed.Alike(rows, tokens)
+			if err := b.Embed.Warm(batches); err != nil {
 				return 0, err
 			}
-			took, err := b.embed.Run(batches)
+			took, err := b.Embed.Run(batches)
 			if err != nil {
 				return 0, err
 			}
@@ -191,7 +138,7 @@ func (b *bench) queries(ctx context.Context) error {
 		if err := pool.Fill(int(2 * 400 * t.Seconds())); err != nil {
 			return 0, err
 		}
-		d := benchmarks.Drive(b.server.URL, benchmarks.Load{Clients: queryClients}, pool.Next)
+		d := benchmarks.Drive(b.Server.URL, benchmarks.Load{Clients: queryClients}, pool.Next)
 		time.Sleep(t / 6)
 		began := time.Now()
 		seen := d.Measure(t, 1)
@@ -225,9 +172,9 @@ func (b *bench) queries(ctx context.Context) error {
 		before = after
 	}
 	section := fmt.Sprintf("query gate, semantic decisions, %d clients", queryClients)
-	b.report.Add(section, "embeddings of the raw session, at its best", "1/s", "", raws)
-	b.report.Add(section, "decisions over HTTP", "1/s", "", srvs)
-	b.report.Add(section, "decisions : embeddings, turn by turn", "", ">= 0.85", ratios)
+	b.Report.Add(section, "embeddings of the raw session, at its best", "1/s", "", raws)
+	b.Report.Add(section, "decisions over HTTP", "1/s", "", srvs)
+	b.Report.Add(section, "decisions : embeddings, turn by turn", "", ">= 0.85", ratios)
 
 	var shares []float64
 	for range timingProbes {
@@ -239,7 +186,7 @@ func (b *bench) queries(ctx context.Context) error {
 		}
 		shares = append(shares, a.Timings.Similarity/a.Timings.Total)
 	}
-	b.report.Add(section, "similarity's share of a decision's time, one at a time", "", "<= 0.02", shares)
+	b.Report.Add(section, "similarity's share of a decision's time, one at a time", "", "<= 0.02", shares)
 	return nil
 }
 
@@ -252,12 +199,12 @@ func (b *bench) chunks(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			w := gateChunks.Write(b.texts)
-			rows, err := b.rerank.Encoder.Rows(w)
+			w := gateChunks.Write(b.Texts)
+			rows, err := b.Rerank.Encoder.Rows(w)
 			if err != nil {
 				return err
 			}
-			r, err := chunks(unbounded).Request(b.rerank.Encoder, w)
+			r, err := chunks(unbounded).Request(b.Rerank.Encoder, w)
 			if err != nil {
 				return err
 			}
@@ -267,11 +214,11 @@ func (b *bench) chunks(ctx context.Context) error {
 			}
 			srv = append(srv, took.Seconds()*1e3)
 			best := time.Duration(0)
-			for _, batches := range [][]benchmarks.Batch{b.rerank.Split(rows), b.rerank.Alike(rows, 0)} {
-				if err := b.rerank.Warm(batches); err != nil {
+			for _, batches := range [][]benchmarks.Batch{b.Rerank.Split(rows), b.Rerank.Alike(rows, 0)} {
+				if err := b.Rerank.Warm(batches); err != nil {
 					return err
 				}
-				took, err := b.rerank.Run(batches)
+				took, err := b.Rerank.Run(batches)
 				if err != nil {
 					return err
 				}
@@ -287,9 +234,9 @@ func (b *bench) chunks(ctx context.Context) error {
 		}
 	}
 	section := "chunk gate, 10 chunks of about 128 tokens, 1 client"
-	b.report.Add(section, "raw session, the better of two batches and single rows", "ms", "", raws)
-	b.report.Add(section, "over HTTP", "ms", "", srvs)
-	b.report.Add(section, "over HTTP : raw session", "", "<= 1.1", ratios)
+	b.Report.Add(section, "raw session, the better of two batches and single rows", "ms", "", raws)
+	b.Report.Add(section, "over HTTP", "ms", "", srvs)
+	b.Report.Add(section, "over HTTP : raw session", "", "<= 1.1", ratios)
 	return nil
 }
 
@@ -298,17 +245,17 @@ func (b *bench) budgets(ctx context.Context) error {
 	rate := func() (float64, error) { // rows per second
 		var rows []ort.Row
 		for range 2 {
-			r, err := b.rerank.Encoder.Rows(gateBudget.Write(b.texts))
+			r, err := b.Rerank.Encoder.Rows(gateBudget.Write(b.Texts))
 			if err != nil {
 				return 0, err
 			}
 			rows = append(rows, r...)
 		}
-		batches := b.rerank.Alike(rows, 0)
-		if err := b.rerank.Warm(batches); err != nil {
+		batches := b.Rerank.Alike(rows, 0)
+		if err := b.Rerank.Warm(batches); err != nil {
 			return 0, err
 		}
-		took, err := b.rerank.Run(batches)
+		took, err := b.Rerank.Run(batches)
 		return float64(len(rows)) / took.Seconds(), err
 	}
 	for _, clients := range []int{1, budgetMany} {
@@ -330,36 +277,37 @@ func (b *bench) budgets(ctx context.Context) error {
 				return err
 			}
 			if round > 0 {
-				could := (before + after) / 2
 				if clients == 1 { // between its answers the device is idle: what counts is the time it was given
-					share = append(share, float64(scored)/(could*budget.Seconds()*float64(len(took))))
-				} else {
-					share = append(share, float64(scored)/(could*span.Seconds()))
+					span = budget * time.Duration(len(took))
 				}
-				slices.Sort(took)
-				late := len(took)
-				for i, t := range took {
-					if t > budget+budget/10 {
-						late = i
-						break
-					}
-				}
-				p50, p99 = append(p50, took[len(took)/2].Seconds()*1e3), append(p99, took[(len(took)-1)*99/100].Seconds()*1e3)
-				within = append(within, float64(late)/float64(len(took)))
+				share = append(share, float64(scored)/((before+after)/2*span.Seconds()))
+				a := punctual(took, budget+budget/10)
+				p50, p99, within = append(p50, a.median), append(p99, a.p99), append(within, a.within)
 			}
 			before = after
 		}
 		section := fmt.Sprintf("chunk gate, 20 chunks of about 128 tokens, budget %s, %d clients", budget, clients)
-		b.report.Add(section, "answer, median", "ms", "", p50)
-		b.report.Add(section, "answer, 99th percentile", "ms", "<= 110", p99)
-		b.report.Add(section, "share of answers within budget + 10 %", "", "", within)
+		b.Report.Add(section, "answer, median", "ms", "", p50)
+		b.Report.Add(section, "answer, 99th percentile", "ms", "<= 110", p99)
+		b.Report.Add(section, "share of answers within budget + 10 %", "", "", within)
 		goal := ">= 0.9"
 		if clients > 1 {
 			goal = ">= 0.7"
 		}
-		b.report.Add(section, "chunks scored, of what the raw session could score in that time", "", goal, share)
+		b.Report.Add(section, "chunks scored, of what the raw session could score in that time", "", goal, share)
 	}
 	return nil
+}
+
+// punctuality is how long answers took, in milliseconds, and the share of them that came in time.
+type punctuality struct{ median, p99, within float64 }
+
+// punctual sums up at least one answer.
+func punctual(took []time.Duration, limit time.Duration) punctuality {
+	slices.Sort(took)
+	late, _ := slices.BinarySearch(took, limit+1)
+	at := func(i int) float64 { return took[i].Seconds() * 1e3 }
+	return punctuality{at(len(took) / 2), at((len(took) - 1) * 99 / 100), float64(late) / float64(len(took))}
 }
 
 // budgetTurn lets clients ask for a while and returns each answer's time, the chunks scored, and the time from first to last.
@@ -370,8 +318,8 @@ func (b *bench) budgetTurn(clients int) (took []time.Duration, scored int, span 
 	}
 	var queue []pending
 	for range int(window/budget)*clients*12/10 + clients {
-		w := gateBudget.Write(b.texts)
-		r, err := chunks(int(budget.Milliseconds())).Request(b.rerank.Encoder, w)
+		w := gateBudget.Write(b.Texts)
+		r, err := chunks(int(budget.Milliseconds())).Request(b.Rerank.Encoder, w)
 		if err != nil {
 			return nil, 0, 0, err
 		}
@@ -414,7 +362,7 @@ func (b *bench) budgetTurn(clients int) (took []time.Duration, scored int, span 
 // ask sends one request, checks the answer and decodes it into a, when a is not nil.
 func (b *bench) ask(client *http.Client, r benchmarks.Request, a any) (time.Duration, error) {
 	began := time.Now()
-	resp, err := client.Post(b.server.URL+r.Path, "application/json", bytes.NewReader(r.Body))
+	resp, err := client.Post(b.Server.URL+r.Path, "application/json", bytes.NewReader(r.Body))
 	if err != nil {
 		return 0, err
 	}

@@ -52,9 +52,6 @@ func bench(ctx context.Context, cfg config) error {
 	if err := r.Print(os.Stdout); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(cfg.out), 0o755); err != nil {
-		return err
-	}
 	if err := r.Write(cfg.out); err != nil {
 		return err
 	}

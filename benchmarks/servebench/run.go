@@ -3,12 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -17,7 +14,6 @@ import (
 	"ragate/benchmarks"
 	"ragate/inference"
 	"ragate/inference/ort"
-	"ragate/models"
 )
 
 // config is one run.
@@ -74,70 +70,18 @@ type session struct {
 }
 
 func run(ctx context.Context, cfg config, progress io.Writer) (report *benchmarks.Report, err error) {
-	s := &session{config: cfg, progress: progress, report: benchmarks.NewReport(cfg.seed)}
-	dir, err := filepath.Abs(cfg.dataDir)
-	if err != nil {
-		return nil, err
-	}
-	store := &models.Store{Dir: dir}
-	lib, err := store.RuntimeLibrary()
-	if err != nil {
-		return nil, err
-	}
-	tmp, err := os.MkdirTemp("", "servebench-")
-	if err != nil {
-		return nil, err
-	}
-	logFile := filepath.Join(tmp, "server.log")
+	s := &session{config: cfg, progress: progress}
 	s.say("starting %s", cfg.program)
-	args := append([]string{"--data-dir", dir, "--slice", cfg.slice.String()}, cfg.extra...)
-	if s.server, err = benchmarks.StartServer(ctx, benchmarks.ServerConfig{Program: cfg.program, Args: args, Log: logFile}); err != nil {
-		return nil, err
-	}
-	defer func() {
-		err = errors.Join(err, s.server.Close())
-		if err == nil {
-			err = os.RemoveAll(tmp)
-		}
-	}()
-	s.meter.Server = s.server
-
-	rt, err := ort.Open(lib)
+	b, err := benchmarks.OpenBench(ctx, cfg.program, cfg.dataDir, cfg.seed, append([]string{"--slice", cfg.slice.String()}, cfg.extra...)...)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, rt.Close()) }()
-	open := func(kind inference.Kind, name string) (*benchmarks.Raw, error) {
-		info, err := s.server.Info.Model(kind)
-		if err != nil {
-			return nil, err
-		}
-		m, err := store.Resolve(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if m, err = m.As(models.Kind(kind)); err != nil {
-			return nil, err
-		}
-		return benchmarks.OpenRaw(rt, filepath.Join(dir, "graphs"), m, info)
-	}
-	if s.rerank, err = open(inference.KindReranker, models.DefaultReranker); err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, s.rerank.Close()) }()
-	if s.embed, err = open(inference.KindEmbedder, models.DefaultEmbedder); err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, s.embed.Close()) }()
-
-	s.report.Version, s.report.Runtime, s.report.Models = s.server.Info.Version, rt.Version(), s.server.Info.Models
+	defer func() { err = b.Close(err) }()
+	s.server, s.meter.Server, s.rerank, s.embed, s.texts, s.report = b.Server, b.Server, b.Rerank, b.Embed, b.Texts, b.Report
 	s.report.Settings = map[string]any{
 		"rounds": cfg.rounds, "clients": cfg.clients, "window_seconds": cfg.window.Seconds(), "slice_ms": cfg.slice.Milliseconds(),
 		"latency_seconds": cfg.latency.Seconds(), "background_clients": cfg.background, "raw_budgets": budgets,
 		"workloads": []string{s.mixed.Name, s.job.Name, benchmarks.EmbedQuery.Name},
-	}
-	if s.texts, err = benchmarks.NewTexts(cfg.seed, s.rerank.Encoder.Count); err != nil {
-		return nil, err
 	}
 	s.pools.mixed = s.pool(s.mixed, s.rerank.Encoder)
 	s.pools.jobs = s.pool(s.job, s.rerank.Encoder)

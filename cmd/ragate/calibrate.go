@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -29,12 +30,34 @@ type promiseFlags struct {
 	Out        string  `placeholder:"FILE" help:"Where the policy goes. Default: standard output."`
 }
 
+// check reports every flag that cannot be used, before anything is loaded. promise is the command's own, limit its value.
+func (f promiseFlags) check(promise string, limit float64) error {
+	var errs []error
+	for _, n := range []struct {
+		name  string
+		value float64
+	}{{promise, limit}, {"--confidence", f.Confidence}, {"--held-out", f.HeldOut}} {
+		if !(n.value > 0 && n.value < 1) {
+			errs = append(errs, fmt.Errorf("%s is %v: it must be between 0 and 1, neither of them", n.name, n.value))
+		}
+	}
+	p := policy.Default()
+	p.Name = f.Name
+	if err := p.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("--%w", err))
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return &usageError{errors.Join(errs...)}
+}
+
 func (f promiseFlags) options() evaluate.CalibrateOptions {
 	return evaluate.CalibrateOptions{Confidence: f.Confidence, HeldOut: f.HeldOut, Seed: f.Seed}
 }
 
 // finish writes report and policy, or the report alone when calibration was refused.
-func (f promiseFlags) finish(rf reportFlags, r *report.Report, p policy.Policy, models string, refusal error, io streams) error {
+func (f promiseFlags) finish(rf reportFlags, r *report.Report, p policy.Policy, refusal error, io streams) error {
 	var refused *evaluate.RefusedError
 	if refusal != nil && !errors.As(refusal, &refused) {
 		return refusal
@@ -46,7 +69,7 @@ func (f promiseFlags) finish(rf reportFlags, r *report.Report, p policy.Policy, 
 	if refused != nil {
 		return refused
 	}
-	p.Name, p.CalibratedFor = f.Name, models
+	p.Name = f.Name
 	if err := p.Validate(); err != nil {
 		return err
 	}
@@ -68,10 +91,7 @@ func (f promiseFlags) finish(rf reportFlags, r *report.Report, p policy.Policy, 
 }
 
 type calibrateQueryCmd struct {
-	storeFlags
-	modelFlags
-	gateFlags
-	policyFlag
+	gateSetup
 	queryDataFlags
 	reportFlags
 	promiseFlags
@@ -79,40 +99,40 @@ type calibrateQueryCmd struct {
 }
 
 func (c calibrateQueryCmd) Run(ctx context.Context, io streams) error {
-	turns, err := c.read()
+	if err := c.check("--max-false-bypass", c.MaxFalseBypass); err != nil {
+		return err
+	}
+	turns, err := readTurns(c.Data)
 	if err != nil {
 		return err
 	}
-	d, k, err := openForGates(ctx, c.storeFlags, c.modelFlags, c.gateFlags, io)
+	s, err := c.open(ctx, io)
 	if err != nil {
 		return err
 	}
-	defer d.close(ctx)
-	g, err := pickGate(k.gates.Query, c.Policy)
+	defer s.close(ctx)
+	got, err := decideTurns(ctx, s.query, turns)
 	if err != nil {
 		return err
 	}
-	p, err := k.policyNamed(c.Policy)
-	if err != nil {
-		return err
+	cal, refusal := evaluate.CalibrateQuery(got.turns, c.MaxFalseBypass, c.options())
+	r := s.report("Calibration of the query gate", c.Data, got.policy)
+	r.Calibration = cal
+	return c.finish(c.reportFlags, r, calibratedQuery(s.policy, cal, got.method, s.keeper.running), refusal, io)
+}
+
+// calibratedQuery is p with the threshold, the method in whose scale it is, and what it rests on.
+func calibratedQuery(p policy.Policy, cal *evaluate.Calibration, method string, running policy.Basis) policy.Policy {
+	if cal == nil {
+		return p
 	}
-	got, ref, err := decideTurns(ctx, g, turns)
-	if err != nil {
-		return err
-	}
-	cal, refusal := evaluate.CalibrateQuery(got, c.MaxFalseBypass, c.options())
-	r := &report.Report{Title: "Calibration of the query gate", Created: stamp(), Command: commandLine(os.Args[1:]), Calibration: cal, Facts: k.facts(c.Data, ref)}
-	if cal != nil {
-		p.Query.Semantic.Threshold = &cal.Threshold
-	}
-	return c.finish(c.reportFlags, r, p, k.models(), refusal, io)
+	p.Query.Semantic.Method, p.Query.Semantic.Threshold = method, &cal.Threshold
+	p.CalibratedFor.Embedder, p.CalibratedFor.References, p.CalibratedFor.Rules = running.Embedder, running.References, running.Rules
+	return p
 }
 
 type calibrateChunksCmd struct {
-	storeFlags
-	modelFlags
-	gateFlags
-	policyFlag
+	gateSetup
 	chunkDataFlags
 	reportFlags
 	promiseFlags
@@ -120,36 +140,44 @@ type calibrateChunksCmd struct {
 }
 
 func (c calibrateChunksCmd) Run(ctx context.Context, io streams) error {
-	set, err := c.read()
+	if err := c.check("--min-recall", c.MinRecall); err != nil {
+		return err
+	}
+	data, err := c.read()
 	if err != nil {
 		return err
 	}
-	d, k, err := openForGates(ctx, c.storeFlags, c.modelFlags, c.gateFlags, io)
+	s, err := c.open(ctx, io)
 	if err != nil {
 		return err
 	}
-	defer d.close(ctx)
-	g, err := pickGate(k.gates.Chunks, c.Policy)
+	defer s.close(ctx)
+	requests, err := c.get(ctx, data, s.embedder)
 	if err != nil {
 		return err
 	}
-	p, err := k.policyNamed(c.Policy)
-	if err != nil {
-		return err
-	}
-	requests, err := c.retrieve(ctx, set, d)
-	if err != nil {
-		return err
-	}
-	turns, err := set.decide(ctx, requests, g)
+	turns, err := decideRequests(ctx, s.chunks, requests)
 	if err != nil {
 		return err
 	}
 	cal, refusal := evaluate.CalibrateChunks(turns, c.MinRecall, c.options())
-	r := &report.Report{Title: "Calibration of the chunk gate", Created: stamp(), Command: commandLine(os.Args[1:]), Calibration: cal, Facts: k.facts(c.Data, g.Policy())}
-	if cal != nil {
-		t := quality.Relevance(cal.Threshold)
-		p.Chunks.Thresholds = quality.Thresholds{FAQ: t, Lookup: t, Broad: t, Comparison: t}
-	}
-	return c.finish(c.reportFlags, r, p, k.models(), refusal, io)
+	r := s.report("Calibration of the chunk gate", c.Data, s.chunks.Policy())
+	r.Calibration = cal
+	return c.finish(c.reportFlags, r, calibratedChunks(s.policy, cal, s.keeper.running), refusal, io)
 }
+
+// calibratedChunks is p with the threshold for every type of query, since it was chosen over all of them, and what it rests on. The mode that
+// wants more stays below it.
+func calibratedChunks(p policy.Policy, cal *evaluate.Calibration, running policy.Basis) policy.Policy {
+	if cal == nil {
+		return p
+	}
+	t := quality.Relevance(cal.Threshold)
+	p.Chunks.Thresholds = quality.Thresholds{FAQ: t, Lookup: t, Broad: t, Comparison: t}
+	p.Chunks.EverythingThreshold = min(p.Chunks.EverythingThreshold, t)
+	p.CalibratedFor.Reranker = running.Reranker
+	return p
+}
+
+// stamp is the time as reports show it.
+func stamp() string { return time.Now().UTC().Format("2006-01-02 15:04 MST") }

@@ -1,19 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
-	"path/filepath"
-	"strings"
-	"time"
+	"maps"
+	"slices"
 
-	"ragate/gates"
-	"ragate/gates/policy"
-	"ragate/gates/quality"
 	"ragate/gates/semantic"
+	"ragate/server"
 )
 
 type gateCmd struct {
@@ -22,157 +19,164 @@ type gateCmd struct {
 	Lint   gateLintCmd   `cmd:"" help:"Check the reference queries: duplicates, misplaced and dead ones, leave-one-out error."`
 }
 
-// openForGates opens models and gates for a command that a person waits for.
-func openForGates(ctx context.Context, sf storeFlags, mf modelFlags, gf gateFlags, io streams) (*device, *gatekeeper, error) {
-	store, err := sf.store(terminalOf(io.err))
-	if err != nil {
-		return nil, nil, err
-	}
-	log := commandLog(io)
-	d, err := openDevice(ctx, sf, mf, want{embedder: true, reranker: true, gate: true}, log, nil, &progressLine{w: io.err}, store, func(string) {})
-	if err != nil {
-		return nil, nil, err
-	}
-	k, err := openGates(ctx, gf, filepath.Join(store.Dir, "references"), d, log)
-	if err != nil {
-		d.close(ctx)
-		return nil, nil, err
-	}
-	return d, k, nil
-}
-
-// commandLog is where a command that a person waits for says what is odd.
-func commandLog(io streams) *slog.Logger {
-	return slog.New(slog.NewTextHandler(io.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-}
-
-// policyFlag chooses the policy of a command.
-type policyFlag struct {
-	Policy string `default:"${policy}" placeholder:"NAME" help:"Name of the policy. ('${default}')"`
-}
-
-func pickGate[G any](of map[string]G, name string) (G, error) {
-	g, ok := of[name]
-	if !ok {
-		return g, usagef("--policy is %q: no loaded policy has that name", name)
-	}
-	return g, nil
-}
-
 type gateQueryCmd struct {
-	storeFlags
-	modelFlags
-	gateFlags
-	policyFlag
-	JSON bool   `help:"Print the decision as JSON."`
+	gateSetup
+	JSON bool   `help:"Print the answer as POST /v1/gate/query gives it."`
 	Text string `arg:"" help:"The turn."`
 }
 
 func (c gateQueryCmd) Run(ctx context.Context, io streams) error {
-	d, k, err := openForGates(ctx, c.storeFlags, c.modelFlags, c.gateFlags, io)
+	s, err := c.open(ctx, io)
 	if err != nil {
 		return err
 	}
-	defer d.close(ctx)
-	g, err := pickGate(k.gates.Query, c.Policy)
+	defer s.close(ctx)
+	body, err := json.Marshal(map[string]string{"query": c.Text, "policy": c.Policy})
 	if err != nil {
 		return err
 	}
-	got := g.Decide(ctx, gates.QueryRequest{Text: c.Text})
-	if got.Err != nil {
-		return got.Err
+	got, err := s.ask(ctx, "/v1/gate/query", body)
+	if err != nil {
+		return err
 	}
 	if c.JSON {
-		return printJSON(io.out, struct {
-			NeedsRetrieval    bool              `json:"needs_retrieval"`
-			RetrievalBypassed bool              `json:"retrieval_bypassed"`
-			Stage             gates.Stage       `json:"stage"`
-			Reason            string            `json:"reason"`
-			Semantic          *semantic.Verdict `json:"semantic,omitempty"`
-			Policy            gates.PolicyRef   `json:"policy"`
-		}{got.NeedsRetrieval, !got.NeedsRetrieval, got.Stage, got.Reason, got.Semantic, got.Policy})
+		_, err := fmt.Fprintf(io.out, "%s\n", got)
+		return err
+	}
+	return printQuery(io.out, got)
+}
+
+// printQuery writes an answer of the query gate as one line: verdict, stage, reason.
+func printQuery(w io.Writer, answer []byte) error {
+	var a struct {
+		Needs  bool `json:"needs_retrieval"`
+		Stage  string
+		Reason string
+	}
+	if err := decodeJSON(answer, &a); err != nil {
+		return err
 	}
 	verdict := "retrieve"
-	if !got.NeedsRetrieval {
+	if !a.Needs {
 		verdict = "skip retrieval"
 	}
-	_, err = fmt.Fprintf(io.out, "%s\t%s\t%s\n", verdict, got.Stage, got.Reason)
+	_, err := fmt.Fprintf(w, "%s\t%s\t%s\n", verdict, a.Stage, a.Reason)
 	return err
 }
 
 type gateChunksCmd struct {
-	storeFlags
-	modelFlags
-	gateFlags
-	policyFlag
-}
-
-// turnFile is the input of gate chunks: the fields of the HTTP body that make sense without a clock.
-type turnFile struct {
-	Query            string             `json:"query"`
-	Chunks           []turnChunk        `json:"chunks"`
-	Threshold        *quality.Relevance `json:"threshold"`
-	MinChunks        *int               `json:"min_chunks"`
-	MaxChunks        *int               `json:"max_chunks"`
-	Mode             *quality.Mode      `json:"mode"`
-	Fallback         *quality.Fallback  `json:"fallback"`
-	LongChunk        *quality.LongChunk `json:"long_chunk"`
-	MaxContextTokens *int               `json:"max_context_tokens"`
-}
-
-type turnChunk struct {
-	ID         json.RawMessage `json:"id"`
-	Text       *string         `json:"text"`
-	Similarity *float64        `json:"similarity"`
-	Metadata   json.RawMessage `json:"metadata"`
+	gateSetup
+	JSON bool `help:"Print the answer as POST /v1/gate/chunks gives it."`
 }
 
 func (c gateChunksCmd) Run(ctx context.Context, io streams) error {
-	var t turnFile
-	dec := json.NewDecoder(io.in)
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&t); err != nil {
-		return usagef("standard input: %v; it takes the body of POST /v1/gate/chunks without budget_ms", err)
-	}
-	r := gates.ChunkRequest{Query: t.Query, Overrides: quality.Overrides{Threshold: t.Threshold, MinChunks: t.MinChunks, MaxChunks: t.MaxChunks,
-		Mode: t.Mode, Fallback: t.Fallback, LongChunk: t.LongChunk, MaxContextTokens: t.MaxContextTokens}}
-	for i, ch := range t.Chunks {
-		if ch.Text == nil {
-			return usagef("standard input: chunks[%d].text is required", i)
-		}
-		q := quality.Chunk{Text: *ch.Text, Similarity: ch.Similarity}
-		if len(ch.Metadata) > 0 {
-			q.Metadata = quality.JSON(ch.Metadata)
-		}
-		r.Chunks = append(r.Chunks, q)
-	}
-	d, k, err := openForGates(ctx, c.storeFlags, c.modelFlags, c.gateFlags, io)
+	body, err := readTurn(io.in)
 	if err != nil {
 		return err
 	}
-	defer d.close(ctx)
-	g, err := pickGate(k.gates.Chunks, c.Policy)
+	body = withDefault(body, "policy", c.Policy)
+	if !c.JSON {
+		body = withDefault(body, "explain", true)
+	}
+	s, err := c.open(ctx, io)
 	if err != nil {
 		return err
 	}
-	got, err := g.Decide(ctx, r)
+	defer s.close(ctx)
+	got, err := s.ask(ctx, "/v1/gate/chunks", body)
 	if err != nil {
-		return &usageError{err}
+		return err
 	}
-	if got.Err != nil {
-		return got.Err
+	if c.JSON {
+		_, err := fmt.Fprintf(io.out, "%s\n", got)
+		return err
 	}
-	for _, list := range [][]quality.Result{got.Chunks, got.Dropped} {
-		for _, one := range list {
-			id := string(t.Chunks[one.Index].ID)
-			if id == "" {
-				id = fmt.Sprint(one.Index)
-			}
-			fmt.Fprintf(io.out, "%s\t%s\t%.4f\t%s\n", one.Outcome, id, float64(one.Relevance), got.Reason(one))
+	return printChunks(io.out, got)
+}
+
+// readTurn reads a body from standard input, at most as large as the server takes.
+func readTurn(r io.Reader) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r, server.DefaultMaxBodyBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("standard input: %w", err)
+	}
+	return bytes.TrimPrefix(body, []byte("\xef\xbb\xbf")), nil
+}
+
+// withDefault adds a field to a body that has none of the name. A body that is no object stays as it is: the server says what is wrong.
+func withDefault(body []byte, name string, value any) []byte {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(body, &fields) != nil || fields == nil {
+		return body
+	}
+	if raw, ok := fields[name]; ok && string(raw) != "null" {
+		return body
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return body
+	}
+	fields[name] = raw
+	out, err := json.Marshal(fields)
+	if err != nil {
+		return body
+	}
+	return out
+}
+
+// printChunks writes an answer of the chunk gate as lines: decision, id (or else index), relevance (- without one), reason.
+func printChunks(w io.Writer, answer []byte) error {
+	type chunk struct {
+		ID        json.RawMessage
+		Index     int
+		Relevance *float64
+		Decision  string
+		Reason    string
+	}
+	var a struct {
+		Chunks, Dropped []chunk
+		Insufficient    bool   `json:"insufficient_context"`
+		Why             string `json:"insufficient_reason"`
+		Expanded        string `json:"expanded_query"`
+		Context         string
+	}
+	if err := decodeJSON(answer, &a); err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	for _, c := range append(a.Chunks, a.Dropped...) {
+		id, relevance := string(c.ID), "-"
+		if id == "" {
+			id = fmt.Sprint(c.Index)
 		}
+		if c.Relevance != nil {
+			relevance = fmt.Sprintf("%.4f", *c.Relevance)
+		}
+		fmt.Fprintf(&b, "%s\t%s\t%s\t%s\n", c.Decision, id, relevance, c.Reason)
 	}
-	if got.InsufficientContext {
-		fmt.Fprintf(io.out, "insufficient context\t%s\n", got.InsufficientReason)
+	if a.Insufficient {
+		fmt.Fprintf(&b, "insufficient context\t%s\n", a.Why)
+	}
+	if a.Expanded != "" {
+		fmt.Fprintf(&b, "retrieve again with\t%s\n", a.Expanded)
+	}
+	if a.Context != "" {
+		fmt.Fprintf(&b, "\n%s\n", a.Context)
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// decodeJSON reads what this program wrote.
+func decodeJSON(b []byte, into any) error {
+	if err := json.Unmarshal(b, into); err != nil {
+		return fmt.Errorf("the answer cannot be read: %w", err)
 	}
 	return nil
 }
@@ -188,16 +192,20 @@ type gateLintCmd struct {
 const lintShown = 10
 
 func (c gateLintCmd) Run(ctx context.Context, io streams) error {
-	d, k, err := openForGates(ctx, c.storeFlags, c.modelFlags, gateFlags{References: c.References}, io)
+	set, err := gateFlags{References: c.References}.references()
+	if err != nil {
+		return &usageError{err}
+	}
+	store, err := c.store(terminalOf(io.err))
+	if err != nil {
+		return err
+	}
+	d, err := openForCommand(ctx, c.storeFlags, c.modelFlags, want{embedder: true, gate: true}, io)
 	if err != nil {
 		return err
 	}
 	defer d.close(ctx)
-	set, err := k.set()
-	if err != nil {
-		return err
-	}
-	refs, err := k.embedded(ctx, set, identity(d.gateEmbedder.Info()))
+	refs, err := embedReferences(ctx, set, d.gateEmbedder, referenceCache(store), commandLog(io))
 	if err != nil {
 		return err
 	}
@@ -205,49 +213,32 @@ func (c gateLintCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	rep := semantic.Lint(refs.Index, m, semantic.LintOptions{})
+	return printLint(io.out, set, semantic.Lint(refs.Index, m, semantic.LintOptions{}), c.All)
+}
+
+// printLint lists the findings, and fails when references are there twice: the other findings are for a person to weigh, these are never meant.
+func printLint(w io.Writer, set *semantic.Set, rep semantic.LintReport, all bool) error {
 	counts := map[semantic.Problem]int{}
 	for _, f := range rep.Findings {
-		if counts[f.Problem]++; c.All || counts[f.Problem] <= lintShown {
-			fmt.Fprintln(io.out, f)
+		if counts[f.Problem]++; all || counts[f.Problem] <= lintShown {
+			fmt.Fprintln(w, f)
 		}
 	}
-	for p, n := range counts {
-		if !c.All && n > lintShown {
-			fmt.Fprintf(io.out, "%s: %d more (--all lists them)\n", p, n-lintShown)
+	for _, p := range slices.Sorted(maps.Keys(counts)) {
+		if n := counts[p]; !all && n > lintShown {
+			fmt.Fprintf(w, "%s: %d more (--all lists them)\n", p, n-lintShown)
 		}
 	}
-	fmt.Fprintf(io.out, "%d references in %d categories; leave-one-out: %d tested, %d of the non-retrieval ones would retrieve, %d knowledge ones would be bypassed\n",
+	for i, e := range rep.Errors {
+		if !all && i == lintShown {
+			break
+		}
+		fmt.Fprintf(w, "leave-one-out: %d of %d of %s decided wrongly\n", e.Wrong, e.Tested, e.Category)
+	}
+	fmt.Fprintf(w, "%d references in %d categories; leave-one-out: %d tested, %d of the non-retrieval ones would retrieve, %d knowledge ones would be bypassed\n",
 		len(set.References), len(set.Categories), rep.Tested, rep.Missed, rep.Bypassed)
-	// The other findings are for a person to weigh; these two are never meant.
 	if n := counts[semantic.Duplicate] + counts[semantic.Conflict]; n > 0 {
 		return fmt.Errorf("%d references are there twice, or on both sides: remove one of each", n)
 	}
 	return nil
 }
-
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
-// stamp is the time as reports show it.
-func stamp() string { return time.Now().UTC().Format("2006-01-02 15:04 MST") }
-
-// policyNamed finds a policy among the files, or the built-in one.
-func (k *gatekeeper) policyNamed(name string) (policy.Policy, error) {
-	p, ok := k.policies[name]
-	if !ok {
-		return p, usagef("--policy is %q: no loaded policy has that name", name)
-	}
-	return p, nil
-}
-
-// models is the fingerprint of the models that run, as policies state it.
-func (k *gatekeeper) models() string {
-	return fingerprintOf(identity(k.embedder.Info()) + "||" + identity(k.reranker.Info()))
-}
-
-// commandLine is how the program was called, for reports.
-func commandLine(args []string) string { return "ragate " + strings.Join(args, " ") }

@@ -2,13 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
+	"maps"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -117,76 +116,21 @@ func (f gateFlags) checkFiles() []error {
 	return errs
 }
 
-// gateModel is the embedder as the query gate needs it.
-type gateModel struct{ m *inference.Model }
-
-// EmbedQueries implements gates.Embedder. A single text is somebody waiting; many are references.
-func (g gateModel) EmbedQueries(ctx context.Context, texts []string) ([]float32, int, gates.ModelTimes, error) {
-	r := inference.EmbedRequest{Texts: texts, Lane: inference.LaneBulk}
-	if len(texts) == 1 {
-		r.Lane = inference.LaneInteractive
-	}
-	if _, ok := g.m.Info().Prompts["query"]; ok {
-		r.Prompt = "query"
-	}
-	e, err := g.m.Embed(ctx, r)
-	if err != nil {
-		return nil, 0, gates.ModelTimes{}, modelError(err)
-	}
-	return e.Values, e.Dim, gates.ModelTimes(e.Timing), nil
-}
-
-// modelError lets the gates tell a full queue from other failures.
-func modelError(err error) error {
-	var o *inference.OverloadedError
-	if errors.As(err, &o) {
-		return fmt.Errorf("%w: %w", gates.ErrOverloaded, err)
-	}
-	return err
-}
-
-// scoringModel is the reranker as the chunk gate needs it.
-type scoringModel struct{ m *inference.Model }
-
-// Score implements gates.Scorer. A row that failed has the logit NaN; the others have theirs.
-func (s scoringModel) Score(ctx context.Context, query string, texts []string, o gates.ScoreOptions) ([]gates.ChunkScore, gates.ModelTimes, error) {
-	got, err := s.m.Rerank(ctx, inference.RerankRequest{Query: query, Documents: texts, Deadline: o.Deadline, Windows: o.MaxPassage, Measure: true})
-	var row *inference.RowError
-	if err != nil && !errors.As(err, &row) {
-		return nil, gates.ModelTimes{}, modelError(err)
-	}
-	out := make([]gates.ChunkScore, len(texts))
-	for i := range out {
-		d := got.Documents[i]
-		out[i] = gates.ChunkScore{Logit: got.Logits[i], Scored: true, Tokens: d.Tokens, Cut: d.Cut, Windows: d.Windows, Window: d.Window}
-	}
-	for _, i := range got.Unscored {
-		out[i].Scored, out[i].Cut = false, 0
-	}
-	return out, gates.ModelTimes(got.Timing), nil
-}
-
-// identity names everything of a model that changes its answers.
-func identity(i inference.Info) string {
-	return strings.Join([]string{i.ID, i.SHA256, i.Provider, i.Precision, fmt.Sprint(i.MaxTokens), i.Prompts["query"]}, "|")
-}
-
 // gatekeeper builds the gates and reloads their references.
 type gatekeeper struct {
 	flags    gateFlags
-	cacheDir string
+	cache    vectorCache
 	log      *slog.Logger
 	embedder *inference.Model // the gate's
 	reranker *inference.Model
 	policies map[string]policy.Policy
 	gates    server.Gates
-	one      sync.Mutex // one reload at a time: two would mix their references among the policies
+	one      sync.Mutex   // one reload at a time: two would mix their references among the policies
+	running  policy.Basis // guarded by one once the gates are in use
 }
 
 // openGates reads policies, rules and references, embeds the references unless the cache has them, and makes the gates.
 func openGates(ctx context.Context, f gateFlags, cacheDir string, d *device, log *slog.Logger) (*gatekeeper, error) {
-	k := &gatekeeper{flags: f, cacheDir: cacheDir, log: log, embedder: d.gateEmbedder, reranker: d.reranker,
-		gates: server.Gates{Query: map[string]*gates.QueryGate{}, Chunks: map[string]*gates.ChunkGate{}}}
 	policies, err := f.policies()
 	if err != nil {
 		return nil, &usageError{err}
@@ -195,25 +139,20 @@ func openGates(ctx context.Context, f gateFlags, cacheDir string, d *device, log
 	if err != nil {
 		return nil, &usageError{err}
 	}
-	k.policies = policies
-	models := identity(d.gateEmbedder.Info()) + "||" + identity(d.reranker.Info())
+	embedder, reranker := identity(d.gateEmbedder.Info()), identity(d.reranker.Info())
+	k := &gatekeeper{flags: f, cache: vectorCache{cacheDir}, log: log, embedder: d.gateEmbedder, reranker: d.reranker, policies: policies,
+		running: policy.Basis{Embedder: policy.Fingerprint(embedder), Reranker: policy.Fingerprint(reranker), Rules: policy.Fingerprint(textsOf(rules)...)},
+		gates:   server.Gates{Query: map[string]*gates.QueryGate{}, Chunks: map[string]*gates.ChunkGate{}}}
 	for name, p := range policies {
-		if p.CalibratedFor != "" && p.CalibratedFor != fingerprintOf(models) {
-			msg := fmt.Sprintf("policy %s was calibrated for models %s, and %s run: its thresholds may not mean what they did; calibrate it again", name, p.CalibratedFor, fingerprintOf(models))
-			if p.OnMismatch == policy.MismatchRefuse {
-				return nil, usagef("%s", msg)
-			}
-			log.Warn(msg)
-		}
 		for _, w := range p.Chunks.Warnings() {
 			log.Warn("policy", "policy", name, "warning", w)
 		}
-		q, err := gates.NewQueryGate(p, rules, gateModel{d.gateEmbedder}, time.Now, models)
+		q, err := gates.NewQueryGate(p, rules, gateModel{d.gateEmbedder}, time.Now, embedder)
 		if err != nil {
 			return nil, usagef("--rules (RAGATE_RULES): %v", err)
 		}
 		k.gates.Query[name] = q
-		k.gates.Chunks[name] = gates.NewChunkGate(p, scoringModel{d.reranker}, time.Now, models)
+		k.gates.Chunks[name] = gates.NewChunkGate(p, scoringModel{d.reranker}, time.Now, reranker)
 	}
 	set, err := k.reload(ctx)
 	if err != nil {
@@ -224,108 +163,95 @@ func openGates(ctx context.Context, f gateFlags, cacheDir string, d *device, log
 	return k, nil
 }
 
-// fingerprintOf shortens an identity for policy files.
-func fingerprintOf(models string) string { return policy.Policy{}.Fingerprint(models) }
+func textsOf(files []pattern.File) []string {
+	texts := make([]string, len(files))
+	for i, f := range files {
+		texts[i] = string(f.Data)
+	}
+	return texts
+}
 
 // reload reads the references and puts them into all gates, or leaves all as they are.
 func (k *gatekeeper) reload(ctx context.Context) (server.ReferenceSet, error) {
 	k.one.Lock()
 	defer k.one.Unlock()
-	set, err := k.set()
+	set, err := k.flags.references()
+	if err != nil {
+		return server.ReferenceSet{}, &usageError{err}
+	}
+	running := k.running
+	running.References = policy.Fingerprint(set.Fingerprint("")) // the model has a part of its own
+	warnings, err := checkPolicies(k.policies, set, running, k.embedder.Info())
 	if err != nil {
 		return server.ReferenceSet{}, err
 	}
-	for name, p := range k.policies {
-		if p.Query.Semantic.Off {
-			continue
-		}
-		if _, err := set.Method(p.Query.Semantic.Method); err != nil {
-			return server.ReferenceSet{}, usagef("policy %s: %v", name, err)
-		}
+	for _, w := range warnings {
+		k.log.Warn(w)
 	}
-	model := identity(k.embedder.Info())
-	refs, err := k.embedded(ctx, set, model)
+	refs, err := embedReferences(ctx, set, k.embedder, k.cache, k.log)
 	if err != nil {
 		return server.ReferenceSet{}, err
 	}
 	for _, g := range k.gates.Query {
-		if err := g.SetReferences(refs); err != nil { // not after the check above
+		if err := g.SetReferences(refs); err != nil { // not after the check
 			return server.ReferenceSet{}, err
 		}
 	}
+	k.running = running
 	return server.ReferenceSet{Version: set.Version, Fingerprint: refs.Fingerprint, References: len(set.References), Categories: len(set.Categories)}, nil
 }
 
-// set reads the reference queries.
-func (k *gatekeeper) set() (*semantic.Set, error) {
-	set, err := k.flags.references()
-	if err != nil {
-		return nil, &usageError{err}
+// checkPolicies refuses references that lack a policy's method, and policies that were calibrated on something else than runs, or warns of
+// them where the policy says so. It also warns of references whose thresholds are another embedder's.
+func checkPolicies(policies map[string]policy.Policy, set *semantic.Set, running policy.Basis, embedder inference.Info) (warnings []string, err error) {
+	bare := false // a policy takes the set's own threshold
+	for _, name := range slices.Sorted(maps.Keys(policies)) {
+		p := policies[name]
+		if s := p.Query.Semantic; !s.Off {
+			if _, err := set.Method(s.Method); err != nil {
+				return nil, usagef("policy %s: %v", name, err)
+			}
+			bare = bare || s.Threshold == nil
+		}
+		d := p.CalibratedFor.Differences(running)
+		if len(d) == 0 {
+			continue
+		}
+		msg := fmt.Sprintf("policy %s was calibrated for %s: its thresholds may not mean what they did; calibrate it again", name, strings.Join(d, "; "))
+		if p.OnMismatch == policy.MismatchRefuse {
+			return nil, usagef("%s, or set on_mismatch: warn", msg)
+		}
+		warnings = append(warnings, msg)
 	}
-	return set, nil
+	if bare && set.CalibratedFor != "" && !namesModel(embedder, set.CalibratedFor) {
+		warnings = append(warnings, fmt.Sprintf("the reference queries' thresholds are calibrated for %s, and %s runs: calibrate a policy for it with ragate calibrate query",
+			set.CalibratedFor, embedder.ID))
+	}
+	return warnings, nil
 }
 
-// embedded gives the references with their vectors: from the cache, or embedded now and put there.
-func (k *gatekeeper) embedded(ctx context.Context, set *semantic.Set, model string) (*gates.References, error) {
-	path := filepath.Join(k.cacheDir, set.Fingerprint(model)+".f32")
-	dim := k.embedder.Info().Dimensions
-	if v, ok := readVectors(path, len(set.References)*dim); ok {
-		if r, err := gates.NewReferences(set, v, dim, model); err == nil {
+// namesModel says whether a name, with or without its owner, is a model's.
+func namesModel(i inference.Info, name string) bool {
+	_, short, _ := strings.Cut(i.ID, "/")
+	return name == i.ID || name == short || slices.Contains(i.Aliases, name)
+}
+
+// embedReferences gives a set with its vectors: from the cache, or embedded now and put there.
+func embedReferences(ctx context.Context, set *semantic.Set, embedder *inference.Model, cache vectorCache, log *slog.Logger) (*gates.References, error) {
+	info := embedder.Info()
+	model := identity(info)
+	fingerprint := set.Fingerprint(model)
+	if v, ok := cache.read(fingerprint, len(set.References)*info.Dimensions); ok {
+		if r, err := gates.NewReferences(set, v, info.Dimensions, model); err == nil {
 			return r, nil
 		}
 	}
-	r, v, err := gates.EmbedReferences(ctx, set, gateModel{k.embedder}, model)
+	r, v, err := gates.EmbedReferences(ctx, set, gateModel{embedder}, model)
 	if err != nil {
 		return nil, err
 	}
-	if err := writeVectors(path, v); err != nil {
-		k.log.Warn("the references' vectors cannot be kept: the next start computes them again", "error", err.Error())
+	if err := cache.write(fingerprint, v); err != nil {
+		log.Warn("the references' vectors cannot be kept: the next start computes them again", "error", err.Error())
 	}
 	return r, nil
-}
-
-// readVectors reads n little-endian float32.
-func readVectors(path string, n int) ([]float32, bool) {
-	b, err := os.ReadFile(path)
-	if err != nil || len(b) != 4*n {
-		return nil, false
-	}
-	v := make([]float32, n)
-	for i := range v {
-		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-	}
-	return v, true
-}
-
-func writeVectors(path string, v []float32) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	b := make([]byte, 0, 4*len(v))
-	for _, x := range v {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
-	}
-	return replaceFile(path, b)
-}
-
-// replaceFile writes a file in one step. A failure leaves what was there.
-func replaceFile(path string, b []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Chmod(0o644) // as the files of setup, which may have been another user's
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
 }

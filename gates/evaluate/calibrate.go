@@ -124,7 +124,8 @@ func split(n int, share float64, seed uint64, stratum func(i int) string) []bool
 
 // CalibrateQuery chooses the threshold on the score that bypasses the most chitchat while at most maxFalseBypass of knowledge turns
 // are bypassed, with the stated confidence. Turns are split by domain and label. Turns without a score count as they were
-// decided, so that the promise is about the gate, not about one of its stages.
+// decided, so that the promise is about the gate, not about one of its stages; of knowledge turns there may be no others, where rules and
+// guards take care of them all.
 //
 // It returns a [*RefusedError] with the curve where no threshold keeps the promise, an [*InputError] for unusable records.
 func CalibrateQuery(turns []QueryTurn, maxFalseBypass float64, o CalibrateOptions) (*Calibration, error) {
@@ -147,12 +148,6 @@ func CalibrateQuery(turns []QueryTurn, maxFalseBypass float64, o CalibrateOption
 		}
 	}
 	pick, judge := newSweep(selection), newSweep(decisive)
-	if err := pick.bothLabels("selection part"); err != nil {
-		return nil, err
-	}
-	if err := judge.bothLabels("held-out part"); err != nil {
-		return nil, err
-	}
 	promise := Promise{Metric: MetricFalseBypass, Limit: maxFalseBypass, Confidence: o.Confidence}
 	trials := judge.total[Knowledge]
 	var points []CurvePoint
@@ -164,8 +159,8 @@ func CalibrateQuery(turns []QueryTurn, maxFalseBypass float64, o CalibrateOption
 		}
 		points = append(points, CurvePoint{
 			Threshold: threshold,
-			Failure:   float64(at.knowledge) / float64(trials),
-			Gain:      float64(at.chitchat) / float64(judge.total[Chitchat]),
+			Failure:   share(at.knowledge, trials),
+			Gain:      share(at.chitchat, judge.total[Chitchat]),
 			Bound:     bound,
 			Keeps:     bound <= maxFalseBypass,
 		})
@@ -186,6 +181,14 @@ func CalibrateQuery(turns []QueryTurn, maxFalseBypass float64, o CalibrateOption
 		Gain:     ClopperPearson(at.chitchat, judge.total[Chitchat], o.Confidence),
 		HeldOut:  len(decisive), Selection: len(selection), Seed: o.Seed, Curve: points,
 	}, nil
+}
+
+// share is n of total, 0 of nothing.
+func share(n, total int) float64 {
+	if total == 0 {
+		return 0
+	}
+	return float64(n) / float64(total)
 }
 
 // boldest returns the last point up to which all keep the promise, or refused with its reason filled in. best is the upper bound on

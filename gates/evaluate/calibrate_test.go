@@ -1,6 +1,7 @@
 package evaluate
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -358,13 +359,9 @@ func TestCalibrateInputErrors(t *testing.T) {
 	turns, chunkTurns := gaussianTurns(random, 50, 20), clusteredTurns(random, 20, 2)
 	noRelevant := []ChunkTurn{{Chunks: []Chunk{chunk(0, 0.5, none, Dropped)}}}
 	for name, f := range map[string]func() error{
-		"limit 0": func() error { _, err := CalibrateQuery(turns, 0, CalibrateOptions{}); return err },
-		"limit 1": func() error { _, err := CalibrateQuery(turns, 1, CalibrateOptions{}); return err },
-		"share":   func() error { _, err := CalibrateQuery(turns, 0.1, CalibrateOptions{HeldOut: 1}); return err },
-		"no chitchat": func() error {
-			_, err := CalibrateQuery(turns[:50], 0.1, CalibrateOptions{})
-			return err
-		},
+		"limit 0":    func() error { _, err := CalibrateQuery(turns, 0, CalibrateOptions{}); return err },
+		"limit 1":    func() error { _, err := CalibrateQuery(turns, 1, CalibrateOptions{}); return err },
+		"share":      func() error { _, err := CalibrateQuery(turns, 0.1, CalibrateOptions{HeldOut: 1}); return err },
 		"bad label":  func() error { _, err := CalibrateQuery([]QueryTurn{{}}, 0.1, CalibrateOptions{}); return err },
 		"recall 1":   func() error { _, err := CalibrateChunks(chunkTurns, 1, CalibrateOptions{}); return err },
 		"confidence": func() error { _, err := CalibrateChunks(chunkTurns, 0.9, CalibrateOptions{Confidence: 1}); return err },
@@ -397,5 +394,47 @@ func TestRecallCandidates(t *testing.T) {
 	}
 	if turns[0].relevant[0] != 0.5 || turns[1].other[0] != 0.6 {
 		t.Error("the turns were sorted in place")
+	}
+}
+
+// What the data lacks is a refusal with its reason, never a fault of the records; knowledge that the guards take care of at every threshold
+// is no lack.
+func TestCalibrateDegenerateData(t *testing.T) {
+	make := func(label Label, n int, score func(i int) float64) []QueryTurn {
+		turns := make([]QueryTurn, n)
+		for i := range turns {
+			turns[i] = QueryTurn{Label: label, Domain: "d", Score: score(i)}
+		}
+		return turns
+	}
+	guarded := func(int) float64 { return math.NaN() }
+	spread := func(i int) float64 { return float64(i) / 1000 }
+	alike := func(int) float64 { return 0.5 }
+	for name, c := range map[string]struct {
+		knowledge, chitchat []QueryTurn
+		reason              string
+	}{
+		"all knowledge guarded": {make(Knowledge, 700, guarded), make(Chitchat, 100, spread), ""},
+		"too few, all guarded":  {make(Knowledge, 100, guarded), make(Chitchat, 100, spread), TooFewSamples},
+		"no knowledge":          {nil, make(Chitchat, 100, spread), TooFewSamples},
+		"no chitchat":           {make(Knowledge, 700, spread), nil, NothingToGain},
+		"no scored chitchat":    {make(Knowledge, 700, spread), make(Chitchat, 100, guarded), NothingToGain},
+		"all scores alike":      {make(Knowledge, 700, alike), make(Chitchat, 100, alike), NoThreshold},
+		"one turn":              {make(Knowledge, 1, spread), nil, TooFewSamples},
+	} {
+		cal, err := CalibrateQuery(append(c.knowledge, c.chitchat...), 0.01, CalibrateOptions{})
+		var refused *RefusedError
+		switch {
+		case c.reason == "":
+			if err != nil || cal.Failures.Count != 0 || cal.Gain.Count != cal.Gain.Of || cal.Bound > 0.01 {
+				t.Errorf("%s: %+v, %v", name, cal, err)
+			}
+		case !errors.As(err, &refused) || refused.Reason != c.reason:
+			t.Errorf("%s: %v, want a refusal for %s", name, err, c.reason)
+		default:
+			if _, err := json.Marshal(refused); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
 	}
 }

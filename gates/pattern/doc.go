@@ -32,7 +32,7 @@
 //
 // # Length rule
 //
-// A message under [ShortMessage] characters bypasses unless it holds a question mark, a number, an acronym, a character of a script that
-// writes no spaces, a glossary word, a word of another alphabet, or any word of four letters and more that is not conversational. Inside a
-// conversation every word must be conversational, because "tax" or "by team" leans on what was said before. [LengthStrict] is the bare rule.
+// A message under [ShortMessage] characters bypasses unless it holds a question mark, a number, an acronym (in capitals, or of consonants
+// alone), a character of a script that writes no spaces, a glossary word, a word of another alphabet, or any word of four letters and more
+// that is not conversational. Inside a conversation every word must be conversational, because "tax" or "by team" leans on what was said before. [LengthStrict] is the bare rule.
 package pattern

@@ -150,19 +150,20 @@ func (m *Matcher) short(text, line string, c Context) (Result, bool) {
 		return pass("it holds a number")
 	case textnorm.HasUnspacedScript(text):
 		return pass("in its script a few characters say much")
+	case textnorm.HasAcronym(text): // "IT" too; a shouted "HEY" is a phrase, and was found before
+		return pass("it holds an acronym")
 	}
-	acronym := textnorm.HasAcronym(text)
 	for w := range strings.SplitSeq(line, " ") {
 		switch {
 		case m.glossary[w]:
 			return pass("%q is in the glossary", w)
-		case acronym && !m.conversational[w]: // a shouted "HEY" is conversational
-			return pass("it holds an acronym")
 		case m.conversational[w]:
 		case c.History:
 			return pass("%q may lean on the conversation", w)
 		case letters(w) >= 4:
 			return pass("%q is no conversational word", w)
+		case withoutVowels(w):
+			return pass("%q reads as an abbreviation", w)
 		case strings.ContainsFunc(w, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsMark(r) }):
 			return pass("%q is written with a sign", w) // "c++"
 		case foreign(w):
@@ -170,6 +171,20 @@ func (m *Matcher) short(text, line string, c Context) (Result, bool) {
 		}
 	}
 	return bypass, true
+}
+
+// withoutVowels reports whether w is two or three ASCII consonants: an acronym typed in lower case ("bhv", "lpg"), as no word is. Those of
+// chat ("thx") are phrases or conversational words.
+func withoutVowels(w string) bool {
+	if len(w) < 2 {
+		return false
+	}
+	for i := range len(w) {
+		if w[i] < 'a' || w[i] > 'z' || strings.IndexByte("aeiouy", w[i]) >= 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // letters counts the letters of w.

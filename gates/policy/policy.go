@@ -38,11 +38,34 @@ const (
 // Policy is one policy file.
 type Policy struct {
 	Name string `yaml:"name"`
-	// CalibratedFor is the models' fingerprint that thresholds were calibrated on; "" when they were not.
-	CalibratedFor string         `yaml:"calibrated_for"`
+	// CalibratedFor is what the thresholds were calibrated on, and OnMismatch what to do when something else runs.
+	CalibratedFor Basis          `yaml:"calibrated_for"`
 	OnMismatch    Mismatch       `yaml:"on_mismatch"`
 	Query         Query          `yaml:"query"`
 	Chunks        quality.Policy `yaml:"chunks"`
+}
+
+// Basis is what the meaning of thresholds rests on, by fingerprints ([Fingerprint]); "" is not known, and fits anything. The query gate's
+// threshold rests on embedder, references and rules, those of the chunk gate on the reranker.
+type Basis struct {
+	Embedder   string `yaml:"embedder,omitempty"`
+	References string `yaml:"references,omitempty"`
+	Rules      string `yaml:"rules,omitempty"`
+	Reranker   string `yaml:"reranker,omitempty"`
+}
+
+// Differences names the parts of b that are not those that run, one phrase each.
+func (b Basis) Differences(running Basis) []string {
+	var out []string
+	for _, part := range []struct{ name, was, is string }{
+		{"embedder", b.Embedder, running.Embedder}, {"references", b.References, running.References},
+		{"rules", b.Rules, running.Rules}, {"reranker", b.Reranker, running.Reranker},
+	} {
+		if part.was != "" && part.was != part.is {
+			out = append(out, fmt.Sprintf("%s %s, and %s runs", part.name, part.was, part.is))
+		}
+	}
+	return out
 }
 
 // Query is the query gate's part.
@@ -120,8 +143,13 @@ func (p Policy) Fingerprint(parts ...string) string {
 	if err != nil { // a Policy holds nothing that JSON cannot
 		panic("policy: " + err.Error())
 	}
+	return Fingerprint(append([]string{"ragate policy 2", string(content)}, parts...)...)
+}
+
+// Fingerprint identifies a list of texts in 16 hexadecimal digits.
+func Fingerprint(parts ...string) string {
 	h := sha256.New()
-	for _, part := range append([]string{"ragate policy 1", string(content)}, parts...) {
+	for _, part := range parts {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
 	return hex.EncodeToString(h.Sum(nil))[:16]

@@ -55,3 +55,21 @@ func TestFingerprintTellsPartsApart(t *testing.T) {
 		t.Error("another glossary, the same fingerprint")
 	}
 }
+
+func TestBasis(t *testing.T) {
+	p, err := Parse("p.yaml", []byte("name: a\ncalibrated_for: {embedder: e1, references: r1}\nchunks: {space: relevance}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := Basis{Embedder: "e1", References: "r1", Rules: "p9", Reranker: "x9"}
+	if d := p.CalibratedFor.Differences(running); d != nil {
+		t.Errorf("the same embedder and references: %q", d)
+	}
+	running.Embedder, running.References = "e2", "r2"
+	if d := p.CalibratedFor.Differences(running); len(d) != 2 || d[0] != "embedder e1, and e2 runs" || d[1] != "references r1, and r2 runs" {
+		t.Errorf("others: %q", d)
+	}
+	if d := (Basis{}).Differences(running); d != nil {
+		t.Errorf("nothing was calibrated: %q", d)
+	}
+}

@@ -7,8 +7,9 @@
 //
 // What it promises:
 //   - Only a score at or above the threshold bypasses. A NaN, or a message that is near nothing, retrieves.
-//   - Inside a conversation a message with a content word of its own never bypasses, however near it is to a reference. Outside of one,
-//     references that need a conversation ("shorter please") count for retrieval.
+//   - Inside a conversation a message with a content word of its own never bypasses, however near it is to a reference, and neither does a
+//     bare question for a fact ("when?"). Outside of one, references that need a conversation ("shorter please") count for retrieval.
+//   - A single word never bypasses: package pattern lists those that are small talk, and any other may be a subject ("pause", "AI").
 //   - Features, decisions, fits and lints are pure functions: the same input gives the same output, bit for bit. Sets and indices do not
 //     change once made, and any number of goroutines may use them.
 //   - A bad reference file is reported whole: every fault with its line ([Errors]).

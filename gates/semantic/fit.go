@@ -124,7 +124,7 @@ func (x *Index) leaveOut(i int) (f Features, kind Kind, ok bool) {
 	}
 	q := Query{Text: r.Text, Vector: x.matrix.Row(i)}
 	f = x.features(x.matrix.AppendDots(nil, q.Vector), q, leave)
-	f.NovelWords = s.novel(r.Text, c.Kind == NonRetrieval)
+	f.NovelWords = s.novel(r.Text, contentForms(r.Text), c.Kind == NonRetrieval)
 	return f, c.Kind, true
 }
 

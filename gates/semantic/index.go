@@ -78,6 +78,8 @@ type Features struct {
 	// History says that the message stands inside a conversation; Content then lists the words that are its own.
 	History bool
 	Content []string
+	// OneWord says that the message is a single word.
+	OneWord bool
 
 	near, far side
 }
@@ -132,9 +134,11 @@ func (x *Index) Features(q Query) Features {
 	f := x.features(sims, q, noSkip)
 	*buf = sims
 	x.scratch.Put(buf)
-	f.NovelWords = x.set.novel(q.Text, false)
+	words := contentForms(q.Text)
+	f.NovelWords = x.set.novel(q.Text, words, false)
+	f.OneWord = len(words) == 1
 	if q.History {
-		f.Content = x.set.Content(q.Text)
+		f.Content = x.set.content(words)
 	}
 	return f
 }

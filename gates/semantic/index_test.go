@@ -154,7 +154,8 @@ func TestDecide(t *testing.T) {
 		bypass bool
 		reason string
 	}{
-		{"near thanks", Query{Text: "thanks", Vector: at(5)}, true, `nearest is "thank`},
+		{"near thanks", Query{Text: "thanks a lot", Vector: at(5)}, true, `nearest is "thank`},
+		{"a single word", Query{Text: "thanks!", Vector: at(5)}, false, "a single word"},
 		{"knowledge", Query{Text: "days off", Vector: at(62)}, false, "under the threshold"},
 		{"between", Query{Text: "thanks", Vector: at(26)}, false, "under the threshold"},
 		{"a follow-up alone", Query{Text: "go on", Vector: at(38)}, false, "no conversation before it"},
@@ -169,7 +170,7 @@ func TestDecide(t *testing.T) {
 		}
 	}
 	// The threshold is inclusive.
-	f := x.Features(Query{Text: "thanks", Vector: at(5)})
+	f := x.Features(Query{Text: "thanks a lot", Vector: at(5)})
 	m.Threshold = f.Contrast
 	if v := m.Decide(f); !v.Bypass {
 		t.Errorf("at the threshold: %+v", v)

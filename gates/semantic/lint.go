@@ -153,7 +153,7 @@ func Lint(x *Index, m Method, o LintOptions) LintReport {
 		}
 		q := Query{Text: r.Text, Vector: x.matrix.Row(i)}
 		f := x.features(sims, q, skip{row: i, category: -1})
-		f.NovelWords = s.novel(r.Text, c.Kind == NonRetrieval)
+		f.NovelWords = s.novel(r.Text, contentForms(r.Text), c.Kind == NonRetrieval)
 		e := wrong[c.ID]
 		if e == nil {
 			e = &CategoryError{Category: c.ID}

@@ -64,6 +64,8 @@ type Verdict struct {
 	Top       Hit     // the nearest reference of either kind
 	RunnerUp  Hit     // the nearest of another category
 	Reason    string  // one sentence
+	// Guarded: the message would retrieve at any threshold.
+	Guarded bool
 }
 
 // Score returns the method's score: larger means that retrieval helps less.
@@ -86,23 +88,37 @@ func (m *Method) Score(f *Features) float64 {
 // Decide applies the threshold and the guards of the package documentation.
 func (m *Method) Decide(f Features) Verdict {
 	v := Verdict{Method: m.Name, Score: m.Score(&f), Threshold: m.Threshold, Margin: f.Margin, Top: f.Top, RunnerUp: f.RunnerUp}
+	guard := f.guard()
+	v.Guarded = guard != ""
 	switch {
 	case f.near.n == 0 || v.Score != v.Score:
+		v.Guarded = true
 		v.Reason = "the message could not be compared: its vector is not a number"
 	case !(v.Score >= m.Threshold):
 		v.Reason = fmt.Sprintf("%s %.3f is under the threshold %.3f; nearest is %q of %s", m.Name, v.Score, m.Threshold, f.Top.Reference, f.Top.Category)
 		if f.NeedsHistory {
-			v.Reason += "; it reads as a follow-up, and there is no conversation before it"
+			v.Reason += "; " + guard
 		}
-	case f.NeedsHistory:
-		v.Reason = "it reads as a follow-up, and there is no conversation before it"
-	case f.Top.Kind != NonRetrieval:
-		v.Reason = fmt.Sprintf("nearest is %q of %s, a question for the documents", f.Top.Reference, f.Top.Category)
-	case f.History && len(f.Content) > 0:
-		v.Reason = fmt.Sprintf("inside a conversation it brings content of its own: %s", strings.Join(f.Content[:min(3, len(f.Content))], ", "))
+	case v.Guarded:
+		v.Reason = guard
 	default:
 		v.Bypass = true
 		v.Reason = fmt.Sprintf("retrieval cannot help: %s %.3f reaches the threshold %.3f; nearest is %q of %s", m.Name, v.Score, m.Threshold, f.Top.Reference, f.Top.Category)
 	}
 	return v
+}
+
+// guard says why a message retrieves whatever its score, "" where its score decides.
+func (f *Features) guard() string {
+	switch {
+	case f.NeedsHistory:
+		return "it reads as a follow-up, and there is no conversation before it"
+	case f.Top.Kind != NonRetrieval:
+		return fmt.Sprintf("nearest is %q of %s, a question for the documents", f.Top.Reference, f.Top.Category)
+	case f.History && len(f.Content) > 0:
+		return "inside a conversation it brings content of its own: " + strings.Join(f.Content[:min(3, len(f.Content))], ", ")
+	case f.OneWord:
+		return fmt.Sprintf("a single word that no rule for small talk knows may be a subject; nearest is %q of %s", f.Top.Reference, f.Top.Category)
+	}
+	return ""
 }

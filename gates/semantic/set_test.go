@@ -166,7 +166,7 @@ func TestWithout(t *testing.T) {
 	if len(w.Categories) != 2 || len(w.References) != 3 || w.Categories[w.References[0].Category].ID != "follow_up" || w.Categories[w.References[2].Category].ID != "hr" {
 		t.Errorf("%+v", w)
 	}
-	if w.novel("thank", false) != 1 || s.novel("thank", false) != 0 {
+	if w.novel("thank", []string{"thank"}, false) != 1 || s.novel("thank", []string{"thank"}, false) != 0 {
 		t.Error("the vocabulary still holds a dropped category's words")
 	}
 	if len(s.Categories) != 3 || len(s.References) != 5 {
@@ -180,15 +180,29 @@ func TestWords(t *testing.T) {
 		"thanks a lot!": 0, "THANKS": 0, "payroll": 1, "a pay day": 0, "VAT": 1, "vat": 0, "rule 7": 2, "no. 7": 1, "thanks for the 7 payrolls": 2,
 		"one four seventeen words that nobody wrote down": 4, "退款": 4, "": 0, "much much": 0,
 	} {
-		if got := s.novel(text, false); got != want {
+		if got := s.novel(text, contentForms(text), false); got != want {
 			t.Errorf("novel words of %q: %d, want %d", text, got, want)
 		}
 	}
-	if got := s.novel("thanks a lot", true); got != 1 { // "thanks" stands in no other reference
+	if got := s.novel("thanks a lot", contentForms("thanks a lot"), true); got != 1 { // "thanks" stands in no other reference
 		t.Errorf("novel words of a reference without itself: %d, want 1", got)
 	}
 	for text, want := range map[string]string{"again, please!": "", "margins again": "margins", "by team": "by team", "a 7 x": "7", "EU": "eu"} {
-		if got := strings.Join(s.Content(text), " "); got != want {
+		if got := strings.Join(s.content(contentForms(text)), " "); got != want {
+			t.Errorf("content of %q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// A bare question for a fact brings content into a conversation, although its words are conversational; one to the assistant does not.
+func TestContentOfQuestions(t *testing.T) {
+	s := defaultSet(t)
+	for text, want := range map[string]string{
+		"when?": "when", "since when?": "when", "who?": "who", "which ones?": "which", "how many?": "many", "where": "where", "wie?": "wie",
+		"sinds wanneer?": "sinds", "hoeveel?": "hoeveel", "welke?": "welke",
+		"who are you?": "", "where do you live": "", "wie ben je": "", "why?": "", "shorter please": "", "go on": "", "waarom?": "",
+	} {
+		if got := strings.Join(s.content(contentForms(text)), " "); got != want {
 			t.Errorf("content of %q: %q, want %q", text, got, want)
 		}
 	}

@@ -19,6 +19,8 @@ import (
 //	    gates/semantic/testdata/*.jsonl DEV.jsonl CRANFIELD/queries.jsonl
 //	go test ./gates/semantic -run TestTable -args -vectors gate.bin -dev DEV.jsonl -cranfield CRANFIELD/queries.jsonl -table docs/gate-table.md
 //
+// with absolute paths, as tests run in their package's folder.
+//
 // Without these flags it runs on the committed fixture, without the given file, and writes nothing.
 var (
 	vectorsFlag   = flag.String("vectors", "", "vectors of the references and all evaluation texts")

@@ -1,6 +1,7 @@
 package semantic
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 
@@ -36,9 +37,9 @@ func acronyms(text string) []string {
 	return found
 }
 
-// novel counts the words of text that no non-retrieval reference holds. own takes the text's own words out of the vocabulary once, for
-// texts that are themselves among the references.
-func (s *Set) novel(text string, own bool) int {
+// novel counts those of the words of text that no non-retrieval reference holds. own takes the text's own words out of the vocabulary once,
+// for texts that are themselves among the references.
+func (s *Set) novel(text string, words []string, own bool) int {
 	if textnorm.HasUnspacedScript(text) {
 		return maxNovel // no reference is in such a script, and its words cannot be counted
 	}
@@ -49,7 +50,7 @@ func (s *Set) novel(text string, own bool) int {
 	n := 0
 	seen := func(w string) bool { return s.vocabulary[w] >= known }
 	short := acronyms(text)
-	for _, w := range contentForms(text) {
+	for _, w := range words {
 		if !seen(w) && countsAsSubject(w, short) {
 			n++
 		}
@@ -79,14 +80,37 @@ func countsAsSubject(w string, acronyms []string) bool {
 	return false
 }
 
-// Content returns the words of text that are content of its own: all that the set does not list as conversational. A single letter is not.
-func (s *Set) Content(text string) []string {
+// content returns those of the words of a message that are content of its own: all that the set does not list as conversational. A single
+// letter is not. A bare question for a fact ("when?", "which ones?", "sinds wanneer?") has its question word for content, as the answer is
+// not in the conversation; one that speaks to the assistant ("who are you") is small talk or not by its nearness.
+func (s *Set) content(words []string) []string {
 	var content []string
-	for _, w := range contentForms(text) {
+	for _, w := range words {
 		if s.conversational[w] || len(w) == 1 && !unicode.IsDigit(rune(w[0])) {
 			continue
 		}
 		content = append(content, w)
 	}
+	if content == nil && !slices.ContainsFunc(words, func(w string) bool { return secondPerson[w] }) {
+		if i := slices.IndexFunc(words, func(w string) bool { return factWords[w] }); i >= 0 {
+			content = words[i : i+1]
+		}
+	}
 	return content
+}
+
+// Question words that ask for a fact, and words that speak to somebody, in the languages of the embedded references. A language that is
+// not here needs neither: its question words are content unless its own file calls them conversational.
+var (
+	factWords = set("who", "whom", "whose", "when", "where", "which", "much", "many",
+		"wie", "wiens", "wanneer", "waar", "welk", "welke", "hoeveel", "hoelang", "sinds")
+	secondPerson = set("you", "your", "youre", "yours", "yourself", "u", "ya", "je", "jij", "jou", "jouw", "jullie", "uw")
+)
+
+func set(words ...string) map[string]bool {
+	m := make(map[string]bool, len(words))
+	for _, w := range words {
+		m[w] = true
+	}
+	return m
 }

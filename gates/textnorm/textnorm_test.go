@@ -244,7 +244,8 @@ func FuzzForms(f *testing.F) {
 }
 
 // TestTimeIsLinear compares a text with one eight times its length. A linear function takes about eight times as long, a quadratic
-// one 64 times; the limit between them leaves room for a noisy machine, and the best of several runs counts.
+// one 64 times; the limit between them leaves room for a noisy machine, the best of several runs counts, and over the limit both are
+// measured again: other processes are not there all the time, a slow algorithm is.
 func TestTimeIsLinear(t *testing.T) {
 	const small, factor, limit = 1 << 14, 8, 24
 	for name, unit := range map[string]string{
@@ -277,9 +278,13 @@ func TestTimeIsLinear(t *testing.T) {
 			}
 			return least
 		}
+		over := func(a, b time.Duration) bool { return b > limit*max(a, 200*time.Microsecond) }
 		a, b := best(small), best(small*factor)
+		for try := 0; try < 10 && over(a, b); try++ {
+			a, b = min(a, best(small)), min(b, best(small*factor))
+		}
 		t.Logf("%s: %v for %d bytes, %v for %d", name, a, small, b, small*factor)
-		if b > limit*max(a, 200*time.Microsecond) {
+		if over(a, b) {
 			t.Errorf("%s: %v for %d bytes, %v for %d", name, a, small, b, small*factor)
 		}
 	}

@@ -196,15 +196,15 @@ func TestGatesReadNoClock(t *testing.T) {
 // calendar are the files that may turn a time into a number or strip it of its monotonic reading, and why. Everything else measures
 // durations, which must not jump when somebody sets the clock.
 var calendar = map[string]string{
-	"server/openai.go":       "the created field of a model",
-	"server/metrics.go":      "the end of a certificate",
-	"server/certs/certs.go":  "the end of a certificate, for the log",
-	"models/resolve.go":      "the age of a local model's file, for the created field",
-	"models/graph/cache.go":  "a number for the name of a temporary file",
-	"gates/quality/rules.go": "dates in the metadata of chunks",
-	"cmd/ragate/gate.go":     "the date of a report",
-	"cmd/ragate/serve.go":    "the end of a certificate, for the log",
-	"benchmarks/report.go":   "the date of a report",
+	"server/openai.go":        "the created field of a model",
+	"server/metrics.go":       "the end of a certificate",
+	"server/certs/certs.go":   "the end of a certificate, for the log",
+	"models/resolve.go":       "the age of a local model's file, for the created field",
+	"models/graph/cache.go":   "a number for the name of a temporary file",
+	"gates/quality/rules.go":  "dates in the metadata of chunks",
+	"cmd/ragate/calibrate.go": "the date of a report",
+	"cmd/ragate/serve.go":     "the end of a certificate, for the log",
+	"benchmarks/report.go":    "the date of a report",
 }
 
 // TestDurationsAreMonotonic finds methods of time.Time whose results follow a clock that is set.

@@ -67,7 +67,7 @@ def test_gate_query_question(both):
 
 
 def test_gate_query_history_changes_the_answer(both):
-    history = [Turn("user", "What is VAT?"), {"role": "assistant", "content": "A tax on added value."}]
+    history = [Turn("user", "What is VAT?"), {"role": "assistant", "content": "A tax on added value.", "name": "helper"}]
     assert all(d.needs_retrieval for d in both("gate_query", "why?"))
     assert all(d.retrieval_bypassed for d in both("gate_query", "why?", history))
 

@@ -90,13 +90,20 @@ def _present(**members: Any) -> Dict[str, Any]:
     return {k: v for k, v in members.items() if v is not None}
 
 
+def _turn_body(t: TurnLike) -> Dict[str, Any]:
+    """What the gate takes of a turn: chat messages carry more ("name", "tool_calls"), which it refuses."""
+    if isinstance(t, Turn):
+        return {"role": t.role, "content": t.content}
+    return {k: t[k] for k in ("role", "content") if k in t}
+
+
 def _query_call(
     query: str,
     history: Optional[Sequence[TurnLike]],
     policy: Optional[str],
     budget_ms: Optional[int],
 ) -> _Call[QueryDecision]:
-    turns = [{"role": t.role, "content": t.content} if isinstance(t, Turn) else dict(t) for t in history or ()]
+    turns = [_turn_body(t) for t in history or ()]
     return _Call(
         "/v1/gate/query",
         _present(query=query, history=turns or None, policy=policy, budget_ms=budget_ms),
