@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -212,7 +213,7 @@ func (s *Server) kserveEmbed(x *exchange, m loaded, f *fields, p inferParameters
 		return nil, err
 	}
 	shorten(e, p.dim, p.normalize)
-	b = slices.Grow(b, 128+len(texts)*vectorBytes*e.Dim)
+	b = slices.Grow(b, answerBytes(128+len(texts)*vectorBytes*e.Dim))
 	b = append(b, `,"outputs":[{"name":"embedding","datatype":"FP32","shape":[`...)
 	b = append(appendInt(b, len(texts)), ',')
 	b = append(appendInt(b, e.Dim), `],"data":[`...)
@@ -221,6 +222,9 @@ func (s *Server) kserveEmbed(x *exchange, m loaded, f *fields, p inferParameters
 			b = append(b, ',')
 		}
 		b = appendFloat32(b, v)
+		if b, err = x.spill(b); err != nil {
+			return nil, err
+		}
 	}
 	return b, nil
 }
@@ -289,7 +293,15 @@ func (x *exchange) rerankPairs(m loaded, queries []string, req inference.RerankR
 	for _, q := range distinct {
 		slots <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-slots }()
+			defer func() {
+				if v := recover(); v != nil { // here nobody else would: it is one request's fault, not the server's
+					mu.Lock()
+					first = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+					mu.Unlock()
+					cancel()
+				}
+				<-slots
+			}()
 			at := places[q]
 			group := *x // of its own: a call leaves its figures in it
 			group.r = x.r.WithContext(ctx)
@@ -321,6 +333,7 @@ func (x *exchange) rerankPairs(m loaded, queries []string, req inference.RerankR
 	}
 	wg.Wait()
 	x.model, x.items = m.info.ID, len(queries)
+	x.asked(distinct...)
 	if first != nil {
 		return nil, first
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -56,6 +57,43 @@ func TestInferManyQueries(t *testing.T) {
 	}
 	if len(r.ranks) != 50 {
 		t.Errorf("50 distinct queries made %d calls", len(r.ranks))
+	}
+}
+
+// A call that panics beside the request's own goroutine is that request's 500; an error of one query ends the others.
+func TestInferManyQueriesFails(t *testing.T) {
+	s, _, r := stubServer(nil)
+	r.before = failOnCommand
+	for text, want := range map[string]int{"!panic": 500, "!broken": 500, "!overloaded": 429, "!closed": 503, "fine": 200} {
+		w := do(s, "POST", "/v2/models/reranker/infer", `{"inputs":[{"name":"query","datatype":"BYTES","shape":[3],"data":["a","b","c"]},`+
+			`{"name":"documents","datatype":"BYTES","shape":[3],"data":["x","`+text+`","y"]}]}`)
+		if w.Code != want || strings.Contains(w.Body.String(), "secret") || strings.Contains(w.Body.String(), "panic") {
+			t.Errorf("%s: %d %s, want %d", text, w.Code, w.Body, want)
+		}
+	}
+}
+
+// A large answer goes out in pieces, whole.
+func TestInferLargeAnswer(t *testing.T) {
+	s, e, _ := stubServer(nil)
+	e.info.Dimensions = 384
+	s.SetReady(Engine{Models: []Model{e}})
+	texts := strings.TrimSuffix(strings.Repeat(`"some words",`, 500), ",")
+	w := do(s, "POST", "/v2/models/embedder/infer", `{"inputs":[{"name":"text","datatype":"BYTES","shape":[500],"data":[`+texts+`]}]}`)
+	var answer struct {
+		Outputs []struct {
+			Shape []int
+			Data  []float32
+		}
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != 200 {
+		t.Fatalf("%d %v %.200s", w.Code, err, w.Body)
+	}
+	if w.Header().Get("Content-Length") != "" {
+		t.Error("it came whole")
+	}
+	if o := answer.Outputs[0]; !slices.Equal(o.Shape, []int{500, 384}) || len(o.Data) != 500*384 {
+		t.Errorf("shape %v, %d numbers", o.Shape, len(o.Data))
 	}
 }
 
