@@ -136,11 +136,11 @@ func (x *exchange) named(p modelPath) (loaded, error) {
 			continue
 		}
 		if p.version != "" && p.version != kserveVersion {
-			return loaded{}, refuse(kindModel, "", "model %s has no version %s, only %s", quote(m.info.ID), quote(p.version), quote(kserveVersion))
+			return loaded{}, refuse(kindModel, "", "model %s has no version %s, only %s", strconv.Quote(m.info.ID), strconv.Quote(clip(p.version)), strconv.Quote(kserveVersion))
 		}
 		return m, nil
 	}
-	return loaded{}, refuse(kindModel, "", "model %s is not loaded; loaded here: %s", quote(p.model), x.loadedIDs(""))
+	return loaded{}, refuse(kindModel, "", "model %s is not loaded; loaded here: %s", strconv.Quote(clip(p.model)), x.loadedIDs(""))
 }
 
 // kserveInfer is POST /v2/models/M/infer.
@@ -450,7 +450,7 @@ func (f *fields) shape(b bounds) []int {
 			n, whole = wholeNumber(item)
 		}
 		if !whole || n < 0 {
-			f.refuse(kindField, "shape", "holds %s: it must be whole numbers of at least 0", clip(string(item)))
+			f.refuse(kindField, "shape", "holds %s: it must be whole numbers of at least 0", given(clip(string(item))))
 			n = 0
 		}
 		dims = append(dims, int(min(n, math.MaxInt32)))

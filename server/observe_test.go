@@ -50,7 +50,14 @@ var mixed = []struct {
 	{"POST", "/v1/gate/query", `{"query":"thanks"}`, 200, true},
 	{"POST", "/v1/gate/chunks", `{"query":"%s","chunks":[{"id":"%s","text":"%s","metadata":{"note":"%s"}},{"text":"b"}],"return_context":true}`, 200, true},
 	{"POST", "/v1/gate/references/reload", ``, 200, true},
+	{"POST", "/v2/models/stub/embedder/infer", `{"id":"%s","inputs":[{"name":"text","datatype":"BYTES","shape":[1],"data":["%s"]}]}`, 200, true},
+	{"POST", "/v2/models/stub/reranker/infer", `{"inputs":[{"name":"query","datatype":"BYTES","shape":[1],"data":["%s"]},{"name":"documents","datatype":"BYTES","shape":[1],"data":["%s"]}]}`, 200, true},
 	// A text where a name belongs.
+	{"POST", "/v2/models/stub/embedder/infer", `{"inputs":[{"name":"%s","datatype":"BYTES","shape":[1],"data":["a"]}]}`, 400, true},
+	{"POST", "/v2/models/stub/embedder/infer", `{"inputs":[{"name":"text","datatype":"%s","shape":[1],"data":["a"]}]}`, 400, true},
+	{"POST", "/v2/models/stub/embedder/infer", `{"inputs":[{"name":"text","datatype":"BYTES","shape":["%s"],"data":["a"]}]}`, 400, true},
+	{"POST", "/v2/models/stub/embedder/infer", `{"inputs":[{"name":"text","datatype":"BYTES","shape":[1],"data":[{"%s":1}]}]}`, 400, true},
+	{"POST", "/v2/models/stub/embedder/infer", `{"inputs":[{"name":"text","datatype":"BYTES","shape":[1],"data":["a"]}],"outputs":[{"name":"%s"}]}`, 400, true},
 	{"POST", "/v1/embeddings", `{"input":"a","model":"%s"}`, 404, true},
 	{"POST", "/v1/embeddings", `{"input":"a","encoding_format":"%s"}`, 400, true},
 	{"POST", "/v1/embeddings", `{"input":"a","input_type":"%s"}`, 400, true},
@@ -85,6 +92,10 @@ var mixed = []struct {
 	{"GET", "/v1/models/nope", ``, 404, false},
 	{"GET", "/v1/models", ``, 200, false},
 	{"GET", "/info", ``, 200, false},
+	{"GET", "/v2", ``, 200, false},
+	{"GET", "/v2/models/stub/embedder", ``, 200, false},
+	{"GET", "/openapi.json", ``, 200, false},
+	{"GET", "/docs", ``, 200, false},
 	{"GET", "/health", ``, 200, false},
 	{"GET", "/ready", ``, 200, false},
 }
@@ -520,8 +531,9 @@ func TestSpans(t *testing.T) {
 		switch {
 		case w.Code == 404 && c.path == "/nope":
 			name, route = c.method, nil
-		case strings.HasPrefix(c.path, "/v1/models/"):
-			name, route = "GET /v1/models/*", "/v1/models/*"
+		case strings.HasPrefix(c.path, "/v1/models/"), strings.HasPrefix(c.path, "/v2/models/"):
+			route = c.path[:len("/v1/models/")] + "*"
+			name = fmt.Sprint(c.method, " ", route)
 		}
 		got := attributesOf(root)
 		if root.Name() != name || root.SpanKind() != trace.SpanKindServer || got["http.route"] != route || got["http.request.method"] != c.method ||
