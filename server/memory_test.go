@@ -238,6 +238,7 @@ func TestLargeAnswersAreSentInPieces(t *testing.T) {
 	for path, body := range map[string]string{
 		"/v1/embeddings": `{"input":%s}`, "/embed": `{"inputs":%s}`, "/v1/embed": `{"texts":%s}`, "/v2/embed": `{"texts":%s,"embedding_types":["float","base64"]}`,
 		"/v1/rerank": `{"query":"text","documents":%s,"return_documents":true}`, "/rerank": `{"query":"text","texts":%s,"return_text":true}`, "/tokenize": `{"inputs":%s}`,
+		"/v2/models/embedder/infer": `{"inputs":[{"name":"text","datatype":"BYTES","shape":[1000],"data":%s}]}`,
 	} {
 		body = fmt.Sprintf(body, list)
 		recorded := do(s, "POST", path, body)
@@ -271,6 +272,11 @@ func TestLargeAnswersAreSentInPieces(t *testing.T) {
 			var v struct{ Data []json.RawMessage }
 			_ = json.Unmarshal(b, &v)
 			n = len(v.Data)
+		case "/v2/models/embedder/infer":
+			var v struct{ Outputs []struct{ Data []float32 } }
+			if _ = json.Unmarshal(b, &v); len(v.Outputs) == 1 {
+				n = len(v.Outputs[0].Data) / 384
+			}
 		default:
 			var v struct{ Texts []string }
 			_ = json.Unmarshal(b, &v)
