@@ -178,6 +178,33 @@ func (r *Raw) Run(batches []Batch) (time.Duration, error) {
 	return time.Since(began), errors.Join(errs...)
 }
 
+// Within is how many rows of the batches so many streams finish in the given time, each taking the next batch when it is done with one.
+func (r *Raw) Within(batches []Batch, streams int, budget time.Duration) (rows int, err error) {
+	var next, done atomic.Int64
+	var wg sync.WaitGroup
+	errs := make([]error, len(r.streams))
+	began := time.Now()
+	for i, st := range r.streams[:min(streams, len(r.streams))] {
+		wg.Go(func() {
+			for {
+				k := int(next.Add(1)) - 1
+				if k >= len(batches) || time.Since(began) >= budget {
+					return
+				}
+				if _, err := st.Run(batches[k].Rows, batches[k].Cols); err != nil {
+					errs[i] = err
+					return
+				}
+				if time.Since(began) <= budget {
+					done.Add(int64(len(batches[k].Rows)))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return int(done.Load()), errors.Join(errs...)
+}
+
 // Warm runs every shape of the batches once on each stream: the first run of a shape costs tens of milliseconds.
 func (r *Raw) Warm(batches []Batch) error {
 	seen := map[[2]int]bool{}

@@ -194,3 +194,12 @@ func Median(v []float64) float64 {
 	n := len(s)
 	return (s[(n-1)/2] + s[n/2]) / 2
 }
+
+// Mean is the arithmetic mean of v, which must not be empty.
+func Mean(v []float64) float64 {
+	sum := 0.0
+	for _, x := range v {
+		sum += x
+	}
+	return sum / float64(len(v))
+}

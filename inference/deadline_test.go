@@ -636,7 +636,142 @@ func TestWindowsAndADeadline(t *testing.T) {
 		if v := got.Logits[2]; v == v {
 			t.Errorf("an unscored document has the logit %v", v)
 		}
+		// What is in no window that ran was not read.
+		if !slices.Equal(got.Usage.Cut, []int{1}) || got.Documents[0].Cut != 0 || got.Documents[1].Cut != 100-44 || got.Documents[2].Cut != 0 {
+			t.Errorf("cut %v, %+v, want 56 tokens of the second document", got.Usage.Cut, got.Documents)
+		}
 		auditIdle(t, e)
+	})
+}
+
+func TestUnreadTokens(t *testing.T) {
+	const seed = 3
+	t.Log("seed", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 5000 {
+		w := windows{room: minWindow + r.IntN(50)}
+		tokens := w.room + 1 + r.IntN(6*w.room)
+		read := make([]bool, tokens)
+		var errs []error
+		for end := 0; end < tokens; end = w.from(len(errs)-1, tokens) + w.room {
+			errs = append(errs, []error{nil, errUnscored, errBadRow}[r.IntN(3)])
+			if k := len(errs) - 1; errs[k] != errUnscored {
+				for i := range w.room {
+					read[w.from(k, tokens)+i] = true
+				}
+			}
+		}
+		want := 0
+		for _, ok := range read {
+			if !ok {
+				want++
+			}
+		}
+		if got := w.unread(errs, tokens); got != want {
+			t.Fatalf("windows of %d in %d tokens, %v: %d unread, want %d", w.room, tokens, errs, got, want)
+		}
+	}
+}
+
+// sharedCore is perTokenReranker with two workers on one core: a row of 16 tokens takes 16 ms alone and 32 ms beside another one. Batches are
+// single rows.
+func sharedCore(t *testing.T, alone float64) (*Engine, *Model, *stubModel) {
+	e, m, stub := perTokenReranker(t, 2, false, EngineConfig{MaxBatchTokens: 16})
+	stub.oneCore = true
+	e.sched.mu.Lock()
+	q := e.sched.queues[0]
+	q.rate, q.padded, q.alone, q.measured = 490, 490, alone, time.Now()
+	e.sched.mu.Unlock()
+	return e, m, stub
+}
+
+// Where two workers share a core, a row may be in time alone that would be late beside another one.
+func TestTheLastRowRunsAlone(t *testing.T) {
+	for _, c := range []struct {
+		alone  float64 // what is known
+		want   int     // documents scored within 90 ms
+		answer time.Duration
+	}{
+		{960, 5, 80 * time.Millisecond}, // two by two until 64 ms, then one
+		{1e9, 5, 80 * time.Millisecond}, // no faster than all workers together
+		{0, 4, 64 * time.Millisecond},   // not known
+		{490, 4, 64 * time.Millisecond}, // the workers have a core each
+		{300, 4, 64 * time.Millisecond}, // never slower than beside others
+		{700, 5, 80 * time.Millisecond}, // 23 ms
+		{600, 4, 64 * time.Millisecond}, // 27 ms
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			e, m, _ := sharedCore(t, c.alone)
+			defer closeNow(t, e)
+			docs := sixteens(0, 12)
+			began := time.Now()
+			got, err := m.Rerank(t.Context(), RerankRequest{Query: "w1", Documents: docs, Deadline: began.Add(90 * time.Millisecond)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			scoredAs(t, "w1", docs, got)
+			if took := time.Since(began).Round(time.Millisecond); took != c.answer || len(docs)-len(got.Unscored) != c.want || got.Unscored[0] != c.want {
+				t.Errorf("alone %v tokens/s: unscored %v after %v, want the first %d scored after %v", c.alone, got.Unscored, took, c.want, c.answer)
+			}
+			auditIdle(t, e)
+		})
+	}
+}
+
+// A row is not held back for running alone while somebody waits behind it.
+func TestNobodyWaitsForARowToRunAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, m, _ := sharedCore(t, 980)
+		defer closeNow(t, e)
+		var g sync.WaitGroup
+		began := time.Now()
+		g.Go(func() {
+			got, err := m.Rerank(t.Context(), RerankRequest{Query: "w1", Documents: sixteens(0, 12), Deadline: began.Add(90 * time.Millisecond)})
+			if err != nil || len(got.Unscored) != 8 {
+				t.Errorf("got %+v, %v", got, err)
+			}
+			if took := time.Since(began).Round(time.Millisecond); took != 64*time.Millisecond {
+				t.Errorf("answered after %v, want 64 ms", took)
+			}
+		})
+		synctest.Wait()
+		time.Sleep(time.Millisecond)
+		docs := sixteens(500, 4)
+		got, err := m.Rerank(t.Context(), RerankRequest{Query: "w1", Documents: docs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		scoredAs(t, "w1", docs, got)
+		if took := time.Since(began).Round(time.Millisecond); took != 128*time.Millisecond {
+			t.Errorf("the one behind was answered after %v, want 128 ms: the device was never idle", took)
+		}
+		g.Wait()
+		auditIdle(t, e)
+	})
+}
+
+// What a lone run takes is learned from lone runs, and they do not make the others' rate look higher than it is.
+func TestTheRateOfLoneRunsIsLearned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, m, _ := sharedCore(t, 0)
+		defer closeNow(t, e)
+		for range 20 {
+			if _, err := m.Rerank(t.Context(), RerankRequest{Query: "w1", Documents: sixteens(0, 1)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.sched.mu.Lock()
+		q := e.sched.queues[0]
+		alone, padded, rate := q.alone, q.padded, q.rate
+		e.sched.mu.Unlock()
+		if math.Abs(alone-1000) > 20 || math.Abs(padded-490) > 15 || math.Abs(rate-490) > 15 {
+			t.Errorf("alone %v tokens/s, else %v and %v; want 1000 and as before, 490", alone, padded, rate)
+		}
+		docs := sixteens(0, 12)
+		got, err := m.Rerank(t.Context(), RerankRequest{Query: "w1", Documents: docs, Deadline: time.Now().Add(90 * time.Millisecond)})
+		if err != nil || len(got.Unscored) != 7 {
+			t.Errorf("got %+v, %v", got, err)
+		}
 	})
 }
 

@@ -347,7 +347,7 @@ func (m *Model) Rerank(ctx context.Context, r RerankRequest) (_ *Scores, err err
 		out.Documents = make([]DocumentUse, len(r.Documents))
 	}
 	j := &job{ctx: ctx, queue: c.queue, lane: r.Lane, rows: make([]row, 0, len(r.Documents)), width: 1, deadline: r.Deadline}
-	var rowsOf []int // with Windows: the first row of each document, and behind the last the number of rows
+	var w windows
 	began := time.Now()
 	if rec := RecordOf(ctx); rec != nil {
 		defer func() { c.record(rec, j, began, len(r.Documents), err) }()
@@ -358,7 +358,7 @@ func (m *Model) Rerank(ctx context.Context, r RerankRequest) (_ *Scores, err err
 		slot, cancel = context.WithDeadline(ctx, r.Deadline)
 	}
 	err = c.onCPU(slot, func() (err error) {
-		rowsOf, read, err = c.pairs(ctx, r, j, out)
+		w, read, err = c.pairs(ctx, r, j, out)
 		return err
 	})
 	cancel()
@@ -371,17 +371,22 @@ func (m *Model) Rerank(ctx context.Context, r RerankRequest) (_ *Scores, err err
 	}
 	failed := j.failure()
 	out.Logits = j.values
-	if rowsOf != nil {
+	if rowsOf := w.rowsOf; rowsOf != nil {
 		out.Logits = bestWindows(j, rowsOf, out.Documents)
 		if failed != nil { // the failure names a row; its document is what the caller knows
 			failed.Item, failed.Failed = documentOf(rowsOf, failed.Item), 0
 		}
 		for i := range read {
 			errs := j.errs[rowsOf[i]:rowsOf[i+1]]
-			if !slices.ContainsFunc(errs, func(err error) bool { return err != errUnscored }) {
+			switch {
+			case !slices.ContainsFunc(errs, func(err error) bool { return err != errUnscored }):
 				out.Unscored = append(out.Unscored, i)
-			} else if slices.ContainsFunc(errs, func(err error) bool { return err != nil && err != errUnscored }) {
+				continue
+			case slices.ContainsFunc(errs, func(err error) bool { return err != nil && err != errUnscored }):
 				failed.Failed++
+			}
+			if slices.Contains(errs, errUnscored) {
+				out.cut(i, w.unread(errs, w.tokens[i]))
 			}
 		}
 	} else {
@@ -401,10 +406,22 @@ func (m *Model) Rerank(ctx context.Context, r RerankRequest) (_ *Scores, err err
 	return out, nil
 }
 
-// pairs tokenises the query once and each document once, and adds their rows to the job. With r.Windows it returns the first row of each
-// document, with the number of rows behind. It reads documents only while what it has read could still be scored by the deadline, and
-// returns how many it read.
-func (c *core) pairs(ctx context.Context, r RerankRequest, j *job, out *Scores) (rowsOf []int, read int, err error) {
+// cut notes that so many tokens of document i were not read.
+func (s *Scores) cut(i, tokens int) {
+	if tokens == 0 {
+		return
+	}
+	if s.Documents != nil {
+		s.Documents[i].Cut = tokens
+	}
+	if at, found := slices.BinarySearch(s.Usage.Cut, i); !found {
+		s.Usage.Cut = slices.Insert(s.Usage.Cut, at, i)
+	}
+}
+
+// pairs tokenises the query once and each document once, and adds their rows to the job. It reads documents only while what it has read
+// could still be scored by the deadline, and returns how many it read.
+func (c *core) pairs(ctx context.Context, r RerankRequest, j *job, out *Scores) (w windows, read int, err error) {
 	limit := c.cutLimit(r.Truncation)
 	o := tokenize.Options{MaxTokens: limit, Side: r.Truncation.Side}
 	if r.Truncation.Refuse {
@@ -413,11 +430,12 @@ func (c *core) pairs(ctx context.Context, r RerankRequest, j *job, out *Scores) 
 	// Of the query all tokens count: which of two long texts is the longer decides who keeps the odd token.
 	query := c.tokenizer.AppendIDs(nil, r.Query)
 	room := limit - c.tokenizer.SpecialCount(true) - len(query) // for a document beside the whole query
-	windows := r.Windows && room >= minWindow
+	windowed := r.Windows && room >= minWindow
+	w.room = room
 	keep := c.tokenizer.SecondLimit(len(query), o) // tokens of a document that can matter: reading stops there
 	perDoc := r.MaxTokensPerDoc
 	switch {
-	case r.Measure || windows:
+	case r.Measure || windowed:
 		keep = math.MaxInt
 	case perDoc > 0 && r.Truncation.Side != tokenize.Left:
 		keep = min(keep, perDoc)
@@ -438,27 +456,28 @@ func (c *core) pairs(ctx context.Context, r RerankRequest, j *job, out *Scores) 
 		}
 		read = i + 1
 		if err := ctx.Err(); err != nil {
-			return nil, i, context.Cause(ctx)
+			return w, i, context.Cause(ctx)
 		}
 		doc, more := c.tokenizer.AppendIDsLimit(nil, text, keep)
 		if out.Documents != nil {
 			out.Documents[i].Tokens = len(doc)
 		}
-		if windows {
-			rowsOf = append(rowsOf, len(j.rows))
+		if windowed {
+			w.rowsOf, w.tokens = append(w.rowsOf, len(j.rows)), append(w.tokens, len(doc))
 			if len(doc) > room {
-				cut, err := c.addWindows(j, i, query, doc, room, o, &out.Usage)
+				cut, err := c.addWindows(j, i, query, doc, &w, o, &out.Usage)
 				if err != nil {
-					return nil, i, err
+					return w, i, err
 				}
 				if out.Documents != nil {
-					out.Documents[i].Cut, out.Documents[i].Windows = cut, len(j.rows)-rowsOf[i]
+					out.Documents[i].Windows = len(j.rows) - w.rowsOf[i]
 				}
+				out.cut(i, cut)
 				continue
 			}
 		}
 		whole := len(doc)
-		if !windows && perDoc > 0 && whole > perDoc {
+		if !windowed && perDoc > 0 && whole > perDoc {
 			more = true
 			if r.Truncation.Side == tokenize.Left {
 				doc = doc[whole-perDoc:]
@@ -468,20 +487,20 @@ func (c *core) pairs(ctx context.Context, r RerankRequest, j *job, out *Scores) 
 		}
 		enc, err := c.tokenizer.Pair(nil, query, doc, o)
 		if err != nil {
-			return nil, i, err
+			return w, i, err
 		}
 		if r.Truncation.Refuse && len(enc.IDs) > limit {
-			return nil, i, &TooLongError{Item: i, Tokens: len(enc.IDs), Limit: limit}
+			return w, i, &TooLongError{Item: i, Tokens: len(enc.IDs), Limit: limit}
 		}
 		j.add(i, enc, more, &out.Usage)
 		if out.Documents != nil {
 			out.Documents[i].Cut = whole - len(doc) + enc.CutSecond
 		}
 	}
-	if windows {
-		rowsOf = append(rowsOf, len(j.rows))
+	if windowed {
+		w.rowsOf = append(w.rowsOf, len(j.rows))
 	}
-	return rowsOf, read, nil
+	return w, read, nil
 }
 
 const (
@@ -491,26 +510,43 @@ const (
 	windowOverlap = 4
 )
 
-// addWindows adds the rows of a document that is longer than room. The last window ends with the document. It returns how many tokens no
-// window holds.
-func (c *core) addWindows(j *job, i int, query, doc []int32, room int, o tokenize.Options, u *Usage) (cut int, err error) {
-	stride := room - room/windowOverlap
-	end := 0
-	for n, at := 0, 0; n < MaxWindows && end < len(doc); n, at = n+1, at+stride {
-		if at+room > len(doc) {
-			at = len(doc) - room
+// windows is what of a job's rows are windows of which document. The zero value: none, each row is a document.
+type windows struct {
+	rowsOf []int // the first row of each document, and behind the last the number of rows
+	tokens []int // of each document, without special tokens
+	room   int   // of one window
+}
+
+// from is where window k of a document that is longer than one begins. The last one ends with the document.
+func (w *windows) from(k, tokens int) int {
+	return min(k*(w.room-w.room/windowOverlap), tokens-w.room)
+}
+
+// unread is how many tokens of a document are in no window that there was time for.
+func (w *windows) unread(errs []error, tokens int) int {
+	read, end := 0, 0
+	for k, err := range errs {
+		if err != errUnscored {
+			from := w.from(k, tokens)
+			read, end = read+from+w.room-max(from, end), from+w.room
 		}
-		end = at + room
+	}
+	return tokens - read
+}
+
+// addWindows adds the rows of a document that is longer than room. It returns how many tokens no window holds.
+func (c *core) addWindows(j *job, i int, query, doc []int32, w *windows, o tokenize.Options, u *Usage) (cut int, err error) {
+	end := 0
+	for n := 0; n < MaxWindows && end < len(doc); n++ {
+		at := w.from(n, len(doc))
+		end = at + w.room
 		enc, err := c.tokenizer.Pair(nil, query, doc[at:end], o)
 		if err != nil {
 			return 0, err
 		}
 		j.add(i, enc, false, u)
 	}
-	if cut = len(doc) - end; cut > 0 {
-		u.Cut = append(u.Cut, i)
-	}
-	return cut, nil
+	return len(doc) - end, nil
 }
 
 // bestWindows is each document's best logit: NaN where no window has one.

@@ -30,8 +30,15 @@ const (
 	// minBatchTokens keeps a batch of short rows worth its fixed cost (about 1 ms a run) on a slow machine.
 	minBatchTokens = 64
 
-	// paddingShare: when rows of unlike padded length are put together, at most one part in so many may be padding for it.
-	paddingShare = 8
+	// minInteractiveTokens is the same for interactive rows, which are the shortest, and here wait for each other only. On two threads of one
+	// core with avx512_bf16, where a slice is 64 tokens, 300 queries of 16 to 64 tokens ran at 153, 188, 206, 213 and 215 a second in
+	// batches of one row, and of up to 64, 128, 256 and 512 tokens; with 16 clients that wait for their answers, 192 is the best.
+	minInteractiveTokens = 192
+
+	// When rows of unlike padded length are put together, at most one part in so many may be padding for it. A query's next longer
+	// neighbour is often twice as long, and with one part in 8 more was lost on padding than was won by fewer runs.
+	paddingShare            = 8
+	paddingShareInteractive = 16
 
 	// interactiveRun is how many interactive batches in a row a worker prefers to waiting bulk rows; the next one is bulk. It bounds
 	// the bulk lane's wait under a flood of queries to 1/5 of the device instead of nothing.
@@ -123,6 +130,9 @@ type batch struct {
 
 	deadline time.Time // the earliest of its rows' jobs; zero: none
 	stale    bool      // it runs to measure the rate anew
+	held     bool      // its first row is left waiting until nothing else runs
+	alone    bool      // nothing else ran when it began
+	serial   uint64    // of the batches begun so far
 }
 
 // queue is what the scheduler knows of one model.
@@ -132,6 +142,7 @@ type queue struct {
 	waiting int              // tokens
 	rate    float64          // useful tokens per second of one worker; 0 before the first batch
 	padded  float64          // the same with padding, which is what a run's time goes by; 0 before the first batch
+	alone   float64          // padded tokens per second of a worker while no other runs; 0 where that is not known
 
 	measured time.Time // when a batch last moved the rates, or a row was let through to do so
 }
@@ -150,6 +161,7 @@ type scheduler struct {
 	waiting  int    // tokens that wait
 	rows     [2]int // rows that wait, by lane
 	inflight int    // batches with workers
+	begun    uint64 // batches that were handed to workers
 	streak   int    // interactive batches since the last bulk one, while bulk rows waited
 	closed   bool
 	stopped  bool          // workers are to leave once the queue is empty
@@ -214,14 +226,15 @@ func newScheduler(maxQueued, budget int, slice time.Duration) *scheduler {
 	return &scheduler{max: maxQueued, budget: max(budget, 0), slice: slice, drained: make(chan struct{})}
 }
 
-// addQueue registers a model and returns its queue's number. rate is the token rate of one worker, where it is known: 0 else.
+// addQueue registers a model and returns its queue's number. rate is the token rate of one worker while no other
+// runs, where it is known: 0 else.
 func (s *scheduler) addQueue(sh shape, rate float64) int {
 	if !(rate > 0) || math.IsInf(rate, 1) { // it comes from a file
 		rate = 0
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.queues = append(s.queues, &queue{shape: sh, rate: rate, lists: [2]map[int]*fifo{{}, {}}})
+	s.queues = append(s.queues, &queue{shape: sh, rate: rate, alone: rate, lists: [2]map[int]*fifo{{}, {}}})
 	return len(s.queues) - 1
 }
 
@@ -352,7 +365,6 @@ func (s *scheduler) next(mine chan struct{}, rows []row) (batch, bool) {
 		s.mu.Lock()
 		b, ok := s.form(rows[:0])
 		if ok {
-			s.inflight++
 			s.mu.Unlock()
 			return b, true
 		}
@@ -381,9 +393,15 @@ func (s *scheduler) form(rows []row) (batch, bool) {
 		}
 		b := batch{queue: queue, lane: lane, rows: rows, cols: cols, began: time.Now()}
 		s.fill(&b)
-		if len(b.rows) == 0 {
-			continue // its context ended just now
+		if b.held {
+			return batch{}, false // the worker that ends last looks again
 		}
+		if len(b.rows) == 0 {
+			continue // its context ended just now, or its time
+		}
+		s.begun++
+		b.serial, b.alone = s.begun, s.inflight == 0
+		s.inflight++
 		if lane == LaneInteractive && s.rows[LaneBulk] > 0 {
 			s.streak++
 		} else {
@@ -412,7 +430,7 @@ func (s *scheduler) oldest(lane Lane) (queue, cols int, j *job) {
 // fill moves rows of the batch's queue into it: from the list at its length first, then from the lists of nearest length.
 func (s *scheduler) fill(b *batch) {
 	q := s.queues[b.queue]
-	limit := s.batchTokens(q)
+	limit := s.batchTokens(q, b.lane)
 	cols := b.cols
 	s.take(b, q, cols, limit)
 	for d := q.pad; d < q.maxCols; d += q.pad {
@@ -430,6 +448,10 @@ func (s *scheduler) take(b *batch, q *queue, cols, limit int) {
 	if f == nil {
 		return
 	}
+	share := paddingShare
+	if b.lane == LaneInteractive {
+		share = paddingShareInteractive
+	}
 	for !f.empty() && len(b.rows) < q.maxRows {
 		r := f.peek()
 		j := r.job
@@ -439,16 +461,23 @@ func (s *scheduler) take(b *batch, q *queue, cols, limit int) {
 		}
 		width := max(b.cols, cols)
 		padded := (len(b.rows) + 1) * width
-		if len(b.rows) > 0 && (padded > limit || (padded-b.own-cols)*paddingShare > padded) {
+		if len(b.rows) > 0 && (padded > limit || (padded-b.own-cols)*share > padded) {
 			break
 		}
-		if late := q.late(b, j, padded); late && len(b.rows) > 0 {
-			break // alone, or with fewer, it may be in time
-		} else if late && q.tryAgain(b, j, s.slice) {
-			b.stale = true
-		} else if late {
-			s.expire(j) // a shorter row of it might just fit; the rows come in the order of what matters, so the rest is not tried
-			return
+		if q.late(b, j, padded, max(q.padded, q.rate)) {
+			switch {
+			case len(b.rows) > 0: // in a smaller batch it may be in time
+				return
+			case !q.late(b, j, padded, s.aloneRate(q)) && s.inflight == 0: // nothing else runs, so it is
+			case !q.late(b, j, padded, s.aloneRate(q)) && s.rows[LaneBulk]+s.rows[LaneInteractive] == j.waiting:
+				b.held = true // it may be, once what runs has ended; nobody waits behind it
+				return
+			case q.tryAgain(b, j, s.slice):
+				b.stale = true
+			default:
+				s.expire(j) // a shorter row of it might just fit; the rows come in the order of what matters, so the rest is not tried
+				return
+			}
 		}
 		f.pop()
 		j.waiting--
@@ -475,14 +504,21 @@ func (s *scheduler) take(b *batch, q *queue, cols, limit int) {
 	}
 }
 
-// late says whether a batch of so many padded tokens would end, at the measured rate, after the deadline of the job or of the batch so far.
-func (q *queue) late(b *batch, j *job, padded int) bool {
+// aloneRate is what one worker does while no other runs, in padded tokens per second: more than beside others where they share a core, and at
+// most what all do together. Called with the mutex held.
+func (s *scheduler) aloneRate(q *queue) float64 {
+	shared := max(q.padded, q.rate)
+	return min(max(shared, q.alone), shared*float64(s.workers))
+}
+
+// late says whether a batch of so many padded tokens would end, at this rate, after the deadline of the job or of the batch so far.
+func (q *queue) late(b *batch, j *job, padded int, rate float64) bool {
 	deadline := earlier(b.deadline, j.deadline)
 	if deadline.IsZero() {
 		return false
 	}
 	var takes time.Duration
-	if rate := max(q.padded, q.rate); rate > 0 {
+	if rate > 0 {
 		takes = time.Duration(float64(padded) / rate * float64(time.Second))
 	}
 	return b.began.Add(takes).After(deadline)
@@ -508,8 +544,8 @@ func earlier(a, b time.Time) time.Time {
 
 // batchTokens is the padded size a batch may have: the setting, or what one worker runs in a slice, but no more than a fair share
 // of what waits while other workers are free.
-func (s *scheduler) batchTokens(q *queue) int {
-	limit := s.sizeOf(q)
+func (s *scheduler) batchTokens(q *queue, lane Lane) int {
+	limit := s.sizeOf(q, lane)
 	if free := s.workers - s.inflight - 1; free > 0 {
 		limit = min(limit, max(minBatchTokens, s.waiting/(free+1)))
 	}
@@ -517,18 +553,22 @@ func (s *scheduler) batchTokens(q *queue) int {
 }
 
 // sizeOf is the setting, or a slice's worth of tokens.
-func (s *scheduler) sizeOf(q *queue) int {
+func (s *scheduler) sizeOf(q *queue, lane Lane) int {
 	if s.budget > 0 {
 		return s.budget
 	}
-	return max(minBatchTokens, int(q.rate*s.slice.Seconds()))
+	least := minBatchTokens
+	if lane == LaneInteractive {
+		least = minInteractiveTokens
+	}
+	return max(least, int(q.rate*s.slice.Seconds()))
 }
 
 // sliceTokens is sizeOf for those outside.
 func (s *scheduler) sliceTokens(queue int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sizeOf(s.queues[queue])
+	return s.sizeOf(s.queues[queue], LaneBulk)
 }
 
 // rateOf is the measured rate of all workers together, in useful tokens per second; 0 before the first batch.
@@ -549,8 +589,17 @@ func (s *scheduler) finish(b batch, took time.Duration, failed int) {
 		if b.stale {
 			weight = staleWeight
 		}
-		q.padded = learn(max(q.padded, q.rate), len(b.rows)*b.cols, took, s.slice, weight)
-		q.rate = learn(q.rate, b.tokens, took, s.slice, weight)
+		padded := len(b.rows) * b.cols
+		if s.workers > 1 && b.alone && s.begun == b.serial {
+			// Beside others it would have taken between as long and as many times as long as there are workers. So it says nothing of the
+			// shared rates while they lie in between.
+			q.alone = learn(q.alone, padded, took, s.slice, staleWeight) // such runs are rare, and the next may be long after
+			q.padded = learn(max(q.padded, q.rate), padded, within(took, s.workers, padded, max(q.padded, q.rate)), s.slice, weight)
+			q.rate = learn(q.rate, b.tokens, within(took, s.workers, b.tokens, q.rate), s.slice, weight)
+		} else {
+			q.padded = learn(max(q.padded, q.rate), padded, took, s.slice, weight)
+			q.rate = learn(q.rate, b.tokens, took, s.slice, weight)
+		}
 		q.measured = time.Now()
 	}
 	for _, r := range b.rows {
@@ -564,6 +613,15 @@ func (s *scheduler) finish(b batch, took time.Duration, failed int) {
 		r.job.closeIfDone()
 	}
 	s.leaveIfDone()
+}
+
+// within is the time that so many tokens take at the rate, but no less than took and no more than that many times took.
+func within(took time.Duration, times, tokens int, rate float64) time.Duration {
+	if rate == 0 {
+		return took
+	}
+	expected := time.Duration(float64(tokens) / rate * float64(time.Second))
+	return min(max(expected, took), took*time.Duration(times))
 }
 
 // learn moves a measured rate by one batch, a full one by weight. What is averaged is the time of a token and not its inverse, so that a batch which took

@@ -71,11 +71,7 @@ func newJob(ctx context.Context, queue int, lane Lane, serial *int32, lengths ..
 func (s *scheduler) formNow() (batch, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b, ok := s.form(nil)
-	if ok {
-		s.inflight++
-	}
-	return b, ok
+	return s.form(nil)
 }
 
 func lengthsOf(b batch) []int {
@@ -242,7 +238,7 @@ func modelRun(t *testing.T, seed uint64) {
 			w.passed++
 		}
 		waiting[b.lane] = mine
-		most, limit := s.sizeOf(q), s.sizeOf(q)
+		most, limit := s.sizeOf(q, b.lane), s.sizeOf(q, b.lane)
 		if free > 0 {
 			most = min(most, max(minBatchTokens, counted/(free+1)))
 			limit = min(limit, max(minBatchTokens, (sum()+tokens)/(free+1)))
@@ -256,7 +252,7 @@ func modelRun(t *testing.T, seed uint64) {
 			t.Fatalf("batch of %d rows, at most %d", n, q.maxRows)
 		case n > 1 && padded > most:
 			t.Fatalf("batch of %v padded to %d: more than %d", lengthsOf(b), cols, most)
-		case (padded-own)*paddingShare > padded:
+		case (padded-own)*paddingShare > padded, b.lane == LaneInteractive && (padded-own)*paddingShareInteractive > padded:
 			t.Fatalf("batch of %v padded to %d: %d of padding", lengthsOf(b), cols, padded-own)
 		case n < q.maxRows && (n+1)*cols <= limit && slices.ContainsFunc(mine, func(w *live) bool {
 			return w.job.queue == b.queue && q.cols(len(w.ids)) == cols

@@ -53,6 +53,9 @@ var (
 	errTerminated = errors.New("stub: terminated")
 )
 
+// quantum is how often a run looks who shares its core.
+const quantum = 100 * time.Microsecond
+
 // stubModel is one model on the device and the session it runs in.
 type stubModel struct {
 	t        testing.TB
@@ -64,6 +67,7 @@ type stubModel struct {
 	perToken time.Duration // this long for each padded token
 	onRun    func(rows []ort.Row, cols int)
 	anyBatch bool // batches are not held against the rules
+	oneCore  bool // runs at the same time share the speed of one
 
 	newStreamErr func(n int) error // for the n-th stream
 	warmErr      error
@@ -76,6 +80,8 @@ type stubModel struct {
 	answered map[int32]int // of them, those that gave it a result
 	streams  []*stubStream
 	closed   bool
+
+	running atomic.Int64
 }
 
 func newStubModel(t testing.TB, form models.Form, width int, sh shape) *stubModel {
@@ -143,7 +149,16 @@ func (s *stubStream) Run(rows []ort.Row, cols int) (ort.Output, error) {
 		if m.onRun != nil {
 			m.onRun(rows, cols)
 		}
-		if took := m.perRun + m.perToken*time.Duration(len(rows)*cols); took > 0 {
+		took := m.perRun + m.perToken*time.Duration(len(rows)*cols)
+		if m.oneCore {
+			m.running.Add(1)
+			for left := took; left > 0; left -= quantum / time.Duration(m.running.Load()) {
+				time.Sleep(quantum)
+			}
+			m.running.Add(-1)
+			took = 0
+		}
+		if took > 0 {
 			timer := time.NewTimer(took)
 			defer timer.Stop()
 			select {

@@ -19,6 +19,7 @@ const unit = 0.01
 type Index struct {
 	set     *Set
 	matrix  *simd.Matrix
+	blocks  []block
 	scratch sync.Pool // *[]float32, one similarity per reference
 }
 
@@ -36,7 +37,7 @@ func NewIndex(s *Set, vectors []float32, dim int) (*Index, error) {
 			return nil, fmt.Errorf("the vector of reference %q (%s) has length %.3g, not 1: embed it again", r.Text, s.Categories[r.Category].ID, math.Sqrt(sum))
 		}
 	}
-	return &Index{set: s, matrix: simd.Wrap(dim, slices.Clone(vectors))}, nil
+	return &Index{set: s, matrix: simd.Wrap(dim, slices.Clone(vectors)), blocks: blocksOf(s.References)}, nil
 }
 
 // Set returns the set of the index.
@@ -44,6 +45,12 @@ func (x *Index) Set() *Set { return x.set }
 
 // Dim is the length of the vectors.
 func (x *Index) Dim() int { return x.matrix.Dim() }
+
+// side says whether the references of the category speak for a bypass of the query, and whether they lack the conversation for it.
+func (c *Category) side(q Query) (near, held bool) {
+	held = c.NeedsHistory && !q.History
+	return c.Kind == NonRetrieval && !held && !(c.NotAfterQuestion && q.AfterQuestion), held
+}
 
 // Query is a message to compare.
 type Query struct {
@@ -104,6 +111,22 @@ func (s *side) offer(v float32, row int) {
 	s.n = min(s.n+1, MaxTopK)
 }
 
+// least is what a value must reach to be among the largest.
+func (s *side) least() float32 {
+	if s.n < MaxTopK {
+		return float32(math.Inf(-1))
+	}
+	return s.values[MaxTopK-1]
+}
+
+// before says whether the i-th of s goes before the k-th of t.
+func (s *side) before(i int, t *side, k int) bool {
+	if s.values[i] != t.values[k] {
+		return s.values[i] > t.values[k]
+	}
+	return s.rows[i] < t.rows[k]
+}
+
 // best is the largest value, -1 when there is none.
 func (s *side) best() float64 {
 	if s.n == 0 {
@@ -148,44 +171,97 @@ type skip struct{ row, category int }
 
 var noSkip = skip{-1, -1}
 
-// features computes all features but those of words from the similarities of all references.
+// blockRows is how many references share a maximum. Most blocks hold none of the nearest references, and one comparison tells.
+const blockRows = 16
+
+// block is some references of one category, one after the other.
+type block struct{ first, end, category int }
+
+// blocksOf cuts the references into blocks, in their order.
+func blocksOf(references []Reference) []block {
+	var list []block
+	for i, r := range references {
+		if n := len(list) - 1; n >= 0 && list[n].category == r.Category && i-list[n].first < blockRows {
+			list[n].end = i + 1
+			continue
+		}
+		list = append(list, block{i, i + 1, r.Category})
+	}
+	return list
+}
+
+// features computes all features but those of words from the similarities of all references. It goes over them once for the maximum of each
+// block, and then only into the blocks that may hold one of the MaxTopK nearest of their side: those whose maximum is not under that
+// of MaxTopK blocks of that side.
 func (x *Index) features(sims []float32, q Query, leave skip) Features {
 	f := Features{History: q.History}
 	s := x.set
-	top, second := none, none         // the two nearest of all references
-	other := none                     // the nearest of another category than top's
+	var room [256]float32 // on the stack, for sets of up to some thousand references
+	maxima := room[:0]
+	var nearBlocks, farBlocks side
 	heldBest := float32(math.Inf(-1)) // the nearest reference that lacks its conversation
-	for i, v := range sims {
-		r := s.References[i]
-		if i == leave.row || r.Category == leave.category {
-			continue
+	for n, b := range x.blocks {
+		best := float32(math.Inf(-1))
+		if b.category != leave.category {
+			for i, v := range sims[b.first:b.end] {
+				if v > best && b.first+i != leave.row {
+					best = v
+				}
+			}
 		}
-		c := &s.Categories[r.Category]
-		held := c.NeedsHistory && !q.History
-		if c.Kind == NonRetrieval && !held && !(c.NotAfterQuestion && q.AfterQuestion) {
-			f.near.offer(v, i)
+		maxima = append(maxima, best)
+		near, held := s.Categories[b.category].side(q)
+		if near {
+			nearBlocks.offer(best, n)
 		} else {
-			f.far.offer(v, i)
+			farBlocks.offer(best, n)
 		}
-		if held && v > heldBest {
-			heldBest = v
-		}
-		switch {
-		case v > top.value:
-			if top.row >= 0 && top.category != r.Category {
-				other = top
-			}
-			second = top
-			top = candidate{v, i, r.Category}
-		case v > second.value:
-			second = candidate{v, i, r.Category}
-			if r.Category != top.category && v > other.value {
-				other = second
-			}
-		case r.Category != top.category && v > other.value:
-			other = candidate{v, i, r.Category}
+		if held && best > heldBest {
+			heldBest = best
 		}
 	}
+	nearLeast, farLeast := nearBlocks.least(), farBlocks.least()
+	for n, b := range x.blocks {
+		if maxima[n] < min(nearLeast, farLeast) || b.category == leave.category {
+			continue
+		}
+		to, least := &f.far, farLeast
+		if near, _ := s.Categories[b.category].side(q); near {
+			to, least = &f.near, nearLeast
+		}
+		if maxima[n] < least {
+			continue
+		}
+		for i, v := range sims[b.first:b.end] {
+			if !(v < least) && b.first+i != leave.row {
+				to.offer(v, b.first+i)
+			}
+		}
+	}
+	top, second := x.nearest(&f) // of all references
+	other := none                // the nearest of another category than top's
+	for n, b := range x.blocks {
+		if b.category != top.category && maxima[n] > other.value {
+			other = candidate{maxima[n], n, b.category} // the row follows
+		}
+	}
+	if other.row >= 0 {
+		b := x.blocks[other.row]
+		for i := b.first; i < b.end; i++ {
+			if sims[i] == other.value && i != leave.row {
+				other.row = i
+				break
+			}
+		}
+	}
+	x.derive(&f, top, second, other, heldBest)
+	return f
+}
+
+// derive fills in what follows from the nearest of both sides, the two nearest of all, the nearest of another category than top's, and the
+// best similarity that lacks its conversation.
+func (x *Index) derive(f *Features, top, second, other candidate, heldBest float32) {
+	s := x.set
 	f.Top1 = f.near.best()
 	f.Contrast = f.near.best() - f.far.best()
 	f.Top, f.RunnerUp = x.hit(top), x.hit(other)
@@ -205,7 +281,6 @@ func (x *Index) features(sims []float32, q Query, leave skip) Features {
 		}
 		f.Margin = f.near.best() - max(float64(rival), -1)
 	}
-	return f
 }
 
 // candidate is a row under consideration.
@@ -216,6 +291,25 @@ type candidate struct {
 }
 
 var none = candidate{float32(math.Inf(-1)), -1, -1}
+
+// nearest finds the two nearest references of both sides; of equal ones, the one that comes first in the file.
+func (x *Index) nearest(f *Features) (top, second candidate) {
+	top, second = none, none
+	near, far := 0, 0
+	for _, to := range []*candidate{&top, &second} {
+		from, k := &f.near, &near
+		if near == f.near.n || far < f.far.n && f.far.before(far, &f.near, near) {
+			from, k = &f.far, &far
+		}
+		if *k == from.n || math.IsInf(float64(from.values[*k]), -1) {
+			return top, second
+		}
+		row := int(from.rows[*k])
+		*to = candidate{from.values[*k], row, x.set.References[row].Category}
+		*k++
+	}
+	return top, second
+}
 
 func (x *Index) hit(h candidate) Hit {
 	if h.row < 0 {

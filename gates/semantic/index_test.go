@@ -1,8 +1,10 @@
 package semantic
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -99,6 +101,81 @@ func TestFeaturesAgainstReference(t *testing.T) {
 		}
 		if want := best(func(_, c int) bool { return s.Categories[c].ID != f.Top.Category }); f.RunnerUp.Similarity != want {
 			t.Fatalf("%v, query %v: runner-up %+v, want %v", degrees, q, f.RunnerUp, want)
+		}
+	}
+}
+
+// plainFeatures looks at one reference after the other: the reference for the faster way.
+func plainFeatures(s *Set, sims []float32, q Query, leave skip) Features {
+	f := Features{History: q.History}
+	top, second, other := none, none, none
+	heldBest := float32(math.Inf(-1))
+	for i, v := range sims {
+		r := s.References[i]
+		if i == leave.row || r.Category == leave.category {
+			continue
+		}
+		c := &s.Categories[r.Category]
+		near, held := c.side(q)
+		if near {
+			f.near.offer(v, i)
+		} else {
+			f.far.offer(v, i)
+		}
+		if held && v > heldBest {
+			heldBest = v
+		}
+		switch {
+		case v > top.value:
+			if top.row >= 0 && top.category != r.Category {
+				other = top
+			}
+			top, second = candidate{v, i, r.Category}, top
+		case v > second.value:
+			second = candidate{v, i, r.Category}
+			if r.Category != top.category && v > other.value {
+				other = second
+			}
+		case r.Category != top.category && v > other.value:
+			other = candidate{v, i, r.Category}
+		}
+	}
+	(&Index{set: s}).derive(&f, top, second, other, heldBest)
+	return f
+}
+
+func TestFeaturesInBlocks(t *testing.T) {
+	const seed = 11
+	t.Log("seed", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for trial := range 400 {
+		s := &Set{}
+		for c := range 1 + rng.IntN(9) {
+			s.Categories = append(s.Categories, Category{ID: fmt.Sprint(c), Kind: []Kind{NonRetrieval, Knowledge}[rng.IntN(2)],
+				NeedsHistory: rng.IntN(4) == 0, NotAfterQuestion: rng.IntN(4) == 0})
+			for range 1 + rng.IntN(70) {
+				s.References = append(s.References, Reference{Category: c, Text: fmt.Sprint(len(s.References))})
+			}
+		}
+		if trial%5 == 0 { // categories in pieces
+			rng.Shuffle(len(s.References), func(i, j int) { s.References[i], s.References[j] = s.References[j], s.References[i] })
+		}
+		x := &Index{set: s, blocks: blocksOf(s.References)}
+		sims := make([]float32, len(s.References))
+		for range 20 {
+			steps := []int{3, 40, 1 << 20}[rng.IntN(3)] // with few, ties happen
+			for i := range sims {
+				sims[i] = float32(rng.IntN(steps))/float32(steps) - 0.25
+				if trial%7 == 0 && rng.IntN(10) == 0 || trial == 100 {
+					sims[i] = float32(math.NaN())
+				}
+			}
+			q := Query{History: rng.IntN(2) == 0, AfterQuestion: rng.IntN(2) == 0}
+			for _, leave := range []skip{noSkip, {rng.IntN(len(sims)), -1}, {-1, rng.IntN(len(s.Categories))}} {
+				if got, want := x.features(sims, q, leave), plainFeatures(s, sims, q, leave); !reflect.DeepEqual(got, want) {
+					t.Fatalf("trial %d, %+v, without %+v:\n%+v, want\n%+v", trial, q, leave, got, want)
+				}
+			}
 		}
 	}
 }
