@@ -69,7 +69,7 @@ type counters struct {
 	wrong                                []string // the first of them
 	wrongs                               int
 	gap                                  gap
-	memory                               []sample
+	memory, inGo                         []sample // resident bytes, and those of them that are Go's
 }
 
 func (c *counters) fault(format string, args ...any) {
@@ -184,26 +184,42 @@ func run(ctx context.Context, cfg config, progress io.Writer) (report *benchmark
 		one(left, g.metric, "", goal, after[g.metric])
 	}
 	warm := int(cfg.warm * float64(sent))
-	samples := slices.DeleteFunc(slices.Clone(r.memory), func(s sample) bool { return s.x < float64(warm) })
-	slices.SortFunc(samples, func(a, b sample) int { return int(a.x - b.x) })
+	afterWarm := func(all []sample) []sample {
+		return slices.DeleteFunc(slices.Clone(all), func(s sample) bool { return s.x < float64(warm) })
+	}
+	samples, inGo := afterWarm(r.memory), afterWarm(r.inGo)
 	rise, half, err := slope(samples)
 	if err != nil {
 		return nil, err
 	}
-	const per = 10_000 * 100 // percent per 10,000 requests
+	const unit, per = "% per 10,000 requests", 10_000 * 100
 	goal := ""
 	if cfg.holdMemory {
 		goal = "<= 1"
 	}
-	one(memory, "slope, absolute value", "% per 10,000 requests", goal, math.Abs(rise)*per)
-	one(memory, "slope", "% per 10,000 requests", "", rise*per)
-	one(memory, "slope, lower end of the 95 % confidence interval", "% per 10,000 requests", "", (rise-half)*per)
-	one(memory, "slope, upper end of the 95 % confidence interval", "% per 10,000 requests", "", (rise+half)*per)
+	one(memory, "slope, absolute value", unit, goal, math.Abs(rise)*per)
+	one(memory, "slope", unit, "", rise*per)
+	one(memory, "slope, lower end of the 95 % confidence interval", unit, "", (rise-half)*per)
+	one(memory, "slope, upper end of the 95 % confidence interval", unit, "", (rise+half)*per)
+	// Which part it is: Go's, whose garbage follows the load, or the runtime's, where a leak would be.
+	native := make([]sample, len(samples))
+	for i := range samples {
+		native[i] = sample{samples[i].x, samples[i].y - inGo[i].y}
+	}
+	if rise, half, err = slope(native); err != nil {
+		return nil, err
+	}
+	one(memory, "slope of what is not Go's", unit, "", rise*per)
+	one(memory, "half width of its 95 % confidence interval", unit, "", half*per)
 	mb := make([]float64, len(samples))
 	for i, s := range samples {
 		mb[i] = s.y / 1e6
 	}
-	report.Add(memory, "resident memory", "MB", "", mb[:min(len(mb), 1000)])
+	report.Add(memory, "resident memory", "MB", "", slices.Clone(mb))
+	for i, s := range inGo {
+		mb[i] = s.y / 1e6
+	}
+	report.Add(memory, "of it Go's", "MB", "", slices.Clone(mb))
 	return report, nil
 }
 
@@ -335,13 +351,14 @@ func (r *runner) load(ctx context.Context, say func(string, ...any)) (sent, relo
 			break
 		}
 		if i%r.sample == 0 {
-			p, err := benchmarks.ReadProcess(r.server.PID())
+			m, err := r.server.Metrics()
 			if err != nil {
 				cancel(err)
 				break
 			}
 			r.Lock()
-			r.memory = append(r.memory, sample{float64(i), float64(p.RSS)})
+			r.memory = append(r.memory, sample{float64(i), m["process_resident_memory_bytes"]})
+			r.inGo = append(r.inGo, sample{float64(i), m["go_memstats_sys_bytes"] - m["go_memstats_heap_released_bytes"]})
 			r.Unlock()
 		}
 		if i > 0 && i%r.reload == 0 {
