@@ -54,6 +54,10 @@ const (
 	staleWeight = 1.0 / 2
 )
 
+// longestPause is how many times as long as planned a batch may have taken to count for the rate: one that took longer did not compute, its
+// machine stood still, and a rate that believed it would be wrong for many seconds. One such batch costs the rate a factor of 11.
+const longestPause = 80
+
 // errNotStarted is returned for requests that come before Start has made the workers.
 var errNotStarted = errors.New("the inference engine has not started")
 
@@ -638,6 +642,7 @@ func learn(rate float64, tokens int, took, slice time.Duration, weight float64) 
 	}
 	full := min(1, float64(tokens)/(rate*slice.Seconds()))
 	before := 1 / rate
+	perToken = min(perToken, before*longestPause)
 	return 1 / (before + (perToken-before)*weight*full*full)
 }
 

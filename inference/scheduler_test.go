@@ -530,6 +530,9 @@ func TestTheRateFollowsFullBatches(t *testing.T) {
 	if got := run(20_000, 400, 2*time.Second, 1); got > 2_000 {
 		t.Errorf("after a batch that took 100 times as long as planned the rate is %v", got)
 	}
+	if got := run(20_000, 400, 3*time.Minute, 1); got < 1_800 || got > 2_000 {
+		t.Errorf("after a batch during which the machine stood still for minutes the rate is %v", got)
+	}
 	for _, got := range []float64{run(20_000, 400, 0, 3), run(20_000, 0, time.Second, 3)} {
 		if got != 20_000 {
 			t.Errorf("a batch of no time or no tokens moved the rate to %v", got)
