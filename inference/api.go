@@ -47,6 +47,7 @@ type EmbedRequest struct {
 	SkipNormalize bool
 	Truncation    Truncation
 	Lane          Lane
+	Client        string // whose request it is: the queue is shared out among clients
 }
 
 // Embeddings is a dense row-major matrix, one row of Dim values per text, in the order of the request.
@@ -67,6 +68,7 @@ type RerankRequest struct {
 	MaxTokensPerDoc int // 0: no bound of its own; documents are cut to it before pairing
 	Truncation      Truncation
 	Lane            Lane
+	Client          string // as EmbedRequest's
 
 	// Deadline: documents that cannot be scored by then, at the measured rate, are left out and listed in Scores.Unscored; those that come
 	// first are scored first, but for what a batch takes along of the same length. Zero: all are scored, however long it takes.
@@ -182,13 +184,14 @@ func (e *TooLongError) Error() string {
 // OverloadedError is returned when a request does not fit into the queue. Nothing of it was admitted.
 type OverloadedError struct {
 	Tokens     int           // of this request
-	Queued     int           // tokens waiting when it came
-	Limit      int           // the queue's bound
-	RetryAfter time.Duration // when the queue should have room, from the measured token rate
+	Queued     int           // tokens waiting when it came, all clients' together
+	Held       int           // of them, of this request's client
+	Limit      int           // what this client may have waiting, while the others have what they have
+	RetryAfter time.Duration // whole seconds, after which there is a place for it if it comes again then
 }
 
 func (e *OverloadedError) Error() string {
-	return fmt.Sprintf("the queue holds %d tokens of at most %d and this request has %d", e.Queued, e.Limit, e.Tokens)
+	return fmt.Sprintf("%d tokens wait, %d of them this client's, which may have %d waiting, and this request has %d", e.Queued, e.Held, e.Limit, e.Tokens)
 }
 
 // RowError names the first item of a request that failed. The results returned beside it hold the other rows.

@@ -229,7 +229,7 @@ func (p *property) send(q request) {
 		p.compare(q, j)
 	case errors.As(err, &over):
 		outcome = "overloaded"
-		if over.Tokens != tokens || over.Queued == 0 || over.Queued+tokens <= p.maxQueue || over.Limit != p.maxQueue || over.RetryAfter <= 0 {
+		if over.Tokens != tokens || over.Queued == 0 || over.Queued+tokens <= p.maxQueue/2 || over.Limit != p.maxQueue || over.RetryAfter <= 0 {
 			p.Errorf("refused with %+v, of %d tokens and a bound of %d", over, tokens, p.maxQueue)
 		}
 	case errors.Is(err, ErrClosed):

@@ -286,7 +286,7 @@ func (m *Model) Embed(ctx context.Context, r EmbedRequest) (_ *Embeddings, err e
 		return nil, &UnknownPromptError{Prompt: r.Prompt, Known: sortedKeys(c.info.Prompts)}
 	}
 	out := &Embeddings{Dim: c.head.width}
-	j := &job{ctx: ctx, queue: c.queue, lane: r.Lane, rows: make([]row, 0, len(r.Texts)), width: c.head.width}
+	j := &job{ctx: ctx, queue: c.queue, lane: r.Lane, rows: make([]row, 0, len(r.Texts)), width: c.head.width, from: r.Client}
 	began := time.Now()
 	if rec := RecordOf(ctx); rec != nil {
 		defer func() { c.record(rec, j, began, len(r.Texts), err) }()
@@ -346,7 +346,7 @@ func (m *Model) Rerank(ctx context.Context, r RerankRequest) (_ *Scores, err err
 	if r.Measure {
 		out.Documents = make([]DocumentUse, len(r.Documents))
 	}
-	j := &job{ctx: ctx, queue: c.queue, lane: r.Lane, rows: make([]row, 0, len(r.Documents)), width: 1, deadline: r.Deadline}
+	j := &job{ctx: ctx, queue: c.queue, lane: r.Lane, rows: make([]row, 0, len(r.Documents)), width: 1, deadline: r.Deadline, from: r.Client}
 	var w windows
 	began := time.Now()
 	if rec := RecordOf(ctx); rec != nil {

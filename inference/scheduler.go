@@ -1,8 +1,9 @@
 package inference
 
 // The scheduler. One mutex guards everything here; nothing blocks while it is held: a worker waits for its wake-up channel outside, and
-// a wake-up always finds room in it. Rows wait in FIFO lists, one per (lane, queue, padded length). A batch is opened by the oldest
-// row and filled with rows of the same padded length, then of ever less alike ones, as long as padding stays a small share.
+// a wake-up always finds room in it. Rows wait in lists, one per (lane, queue, padded length). A batch is opened by the oldest row of the
+// client whose turn it is (fair.go) and filled with rows of the same padded length, then of ever less alike ones, as long as padding stays a
+// small share. Which jobs are admitted is in admission.go.
 //
 // A row is owned by the scheduler while it waits, by one worker while it runs, and by nobody afterwards. A worker writes the results of
 // its rows into their job, at places that are no other row's, and then calls finish; done is closed once, after the job's last row.
@@ -13,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math"
 	"slices"
 	"sync"
@@ -96,6 +98,7 @@ type job struct {
 	queue int
 	lane  Lane
 	rows  []row
+	from  string // whose request it is
 
 	// Results, written by workers at disjoint positions, by the rows' pos.
 	values []float32 // len(rows) × width
@@ -106,6 +109,7 @@ type job struct {
 	deadline time.Time // rows that cannot be done by then are not run; zero: none
 
 	// Guarded by the scheduler's mutex.
+	client    *client
 	waiting   int // rows still in the queue
 	running   int // rows with a worker
 	abandoned bool
@@ -142,7 +146,7 @@ type batch struct {
 // queue is what the scheduler knows of one model.
 type queue struct {
 	shape
-	lists   [2]map[int]*fifo // lane → padded length → rows
+	lists   [2]map[int]*list // lane → padded length → rows
 	waiting int              // tokens
 	rate    float64          // useful tokens per second of one worker; 0 before the first batch
 	padded  float64          // the same with padding, which is what a run's time goes by; 0 before the first batch
@@ -152,7 +156,7 @@ type queue struct {
 }
 
 type scheduler struct {
-	max    int           // tokens that may wait
+	max    int           // tokens that one client may have waiting while no other has
 	budget int           // padded tokens of a batch when a setting fixes it; 0: a slice of the measured rate
 	slice  time.Duration // what a batch may take
 
@@ -171,12 +175,32 @@ type scheduler struct {
 	stopped  bool          // workers are to leave once the queue is empty
 	aborted  bool          // what ran when this was set may fail, because it was cut short
 	drained  chan struct{} // closed when stopped and nothing waits or runs
+
+	// Clients (fair.go).
+	clients map[string]*client
+	sweepAt int
+	active  int       // clients with rows that wait
+	virtual [2]uint64 // by lane: the virtual time of who opened the last batch
+	ahead   [2]uint64 // by lane: the furthest that any client came
+	drain   drain     // of all together
+
+	// Admission (admission.go).
+	epoch       time.Time
+	seed        maphash.Seed
+	promises    map[uint64]promise // by fingerprint
+	lapseAt     int
+	large       *job   // the one that waits beside the queue
+	largeTokens int    // of it that wait still
+	reserved    uint64 // fingerprint of the large job that comes next; 0: none
+	reservedFor *client
+	reservedDue time.Duration
 }
 
-// fifo is a queue of rows with a moving head.
+// fifo is a queue of one client's rows with a moving head.
 type fifo struct {
-	rows []row
-	head int
+	client *client
+	rows   []row
+	head   int
 }
 
 func (f *fifo) empty() bool { return f.head == len(f.rows) }
@@ -227,7 +251,8 @@ func newScheduler(maxQueued, budget int, slice time.Duration) *scheduler {
 	if slice <= 0 {
 		slice = defaultSlice
 	}
-	return &scheduler{max: maxQueued, budget: max(budget, 0), slice: slice, drained: make(chan struct{})}
+	return &scheduler{max: maxQueued, budget: max(budget, 0), slice: slice, drained: make(chan struct{}),
+		clients: map[string]*client{}, promises: map[uint64]promise{}, epoch: time.Now(), seed: maphash.MakeSeed()}
 }
 
 // addQueue registers a model and returns its queue's number. rate is the token rate of one worker while no other
@@ -238,7 +263,7 @@ func (s *scheduler) addQueue(sh shape, rate float64) int {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.queues = append(s.queues, &queue{shape: sh, rate: rate, alone: rate, lists: [2]map[int]*fifo{{}, {}}})
+	s.queues = append(s.queues, &queue{shape: sh, rate: rate, alone: rate, lists: [2]map[int]*list{{}, {}}})
 	return len(s.queues) - 1
 }
 
@@ -266,9 +291,9 @@ func (s *scheduler) submit(j *job) error {
 	if s.workers == 0 {
 		return errNotStarted
 	}
-	// A job larger than the whole queue is let in when nothing waits: refusing it for ever would be worse.
-	if s.waiting > 0 && s.waiting+tokens > s.max {
-		return &OverloadedError{Tokens: tokens, Queued: s.waiting, Limit: s.max, RetryAfter: s.retryAfter(tokens)}
+	j.client = s.clientOf(j.from)
+	if over := s.admit(j, tokens); over != nil {
+		return over
 	}
 	j.done = make(chan struct{})
 	j.submitted = time.Now()
@@ -282,13 +307,14 @@ func (s *scheduler) submit(j *job) error {
 		return nil
 	}
 	q := s.queues[j.queue]
+	s.enter(j, tokens)
 	for _, r := range j.rows {
 		s.seq++
 		r.seq, r.job = s.seq, j
 		cols := q.cols(len(r.ids))
 		f := q.lists[j.lane][cols]
 		if f == nil {
-			f = &fifo{}
+			f = newList(j.lane)
 			q.lists[j.lane][cols] = f
 		}
 		f.push(r)
@@ -298,22 +324,6 @@ func (s *scheduler) submit(j *job) error {
 	s.rows[j.lane] += len(j.rows)
 	s.wake(len(j.rows))
 	return nil
-}
-
-// retryAfter is when the queue will have drained enough for a job of so many tokens: the excess as a share of the time that all
-// waiting work takes at the measured rates. Something waits. Called with the mutex held.
-func (s *scheduler) retryAfter(tokens int) time.Duration {
-	var seconds float64
-	for _, q := range s.queues {
-		if q.waiting > 0 {
-			if q.rate == 0 {
-				return time.Second
-			}
-			seconds += float64(q.waiting) / (q.rate * float64(s.workers))
-		}
-	}
-	excess := min(s.waiting, s.waiting+tokens-s.max)
-	return max(time.Duration(seconds*float64(excess)/float64(s.waiting)*float64(time.Second)), time.Millisecond)
 }
 
 // drop gives a job up: its waiting rows will not run. Rows already with a worker end there, unheard. Called with the mutex held.
@@ -344,6 +354,7 @@ func (s *scheduler) unqueue(j *job) {
 	for cols, f := range q.lists[j.lane] {
 		rows, tokens := f.remove(j)
 		j.waiting -= rows
+		s.leave(j, rows, tokens)
 		s.rows[j.lane] -= rows
 		s.waiting -= tokens
 		q.waiting -= tokens
@@ -383,14 +394,14 @@ func (s *scheduler) next(mine chan struct{}, rows []row) (batch, bool) {
 	}
 }
 
-// form takes the next batch off the queues: of the preferred lane, opened by its oldest row. Called with the mutex held.
+// form takes the next batch off the queues: of the preferred lane, opened by the row whose turn it is. Called with the mutex held.
 func (s *scheduler) form(rows []row) (batch, bool) {
 	for s.rows[LaneBulk]+s.rows[LaneInteractive] > 0 {
 		lane := LaneInteractive
 		if s.rows[LaneInteractive] == 0 || s.rows[LaneBulk] > 0 && s.streak >= interactiveRun {
 			lane = LaneBulk
 		}
-		queue, cols, j := s.oldest(lane)
+		queue, cols, j := s.foremost(lane)
 		if j.ctx.Err() != nil {
 			s.drop(j) // its caller hears of it from the context
 			continue
@@ -418,13 +429,13 @@ func (s *scheduler) form(rows []row) (batch, bool) {
 	return batch{}, false
 }
 
-// oldest finds the row of a lane that came before all others, of which there is one. Only heads need a look, and no list is empty.
-func (s *scheduler) oldest(lane Lane) (queue, cols int, j *job) {
-	first := uint64(math.MaxUint64)
+// foremost finds the row of a lane whose turn it is: the oldest of the client that was served least. There is one, and no list is empty.
+func (s *scheduler) foremost(lane Lane) (queue, cols int, j *job) {
+	var best row
 	for n, q := range s.queues {
 		for c, f := range q.lists[lane] {
-			if r := f.peek(); r.seq < first {
-				queue, cols, j, first = n, c, r.job, r.seq
+			if r := f.peek(); j == nil || comesBefore(lane, r, best) {
+				queue, cols, j, best = n, c, r.job, r
 			}
 		}
 	}
@@ -494,6 +505,7 @@ func (s *scheduler) take(b *batch, q *queue, cols, limit int) {
 		if j.first.IsZero() {
 			j.first = b.began
 		}
+		s.charge(b, r, cols, limit)
 		s.rows[b.lane]--
 		s.waiting -= len(r.ids)
 		q.waiting -= len(r.ids)
@@ -726,11 +738,13 @@ func (s *scheduler) abort() {
 		for lane := range q.lists {
 			for cols, f := range q.lists[lane] {
 				for !f.empty() {
-					r := f.pop()
+					r := f.peek()
+					f.pop()
 					s.rows[lane]--
 					s.waiting -= len(r.ids)
 					q.waiting -= len(r.ids)
 					r.job.waiting--
+					s.leave(r.job, 1, len(r.ids))
 					r.job.errs[r.pos] = ErrClosed
 					r.job.closeIfDone()
 				}

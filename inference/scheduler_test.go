@@ -19,23 +19,35 @@ func (s *scheduler) audit() error {
 		inQueue := 0
 		for lane := range q.lists {
 			for cols, f := range q.lists[lane] {
-				if f.empty() {
-					return fmt.Errorf("queue %d lane %d keeps an empty list at %d", n, lane, cols)
+				if f.empty() || int(f.lane) != lane {
+					return fmt.Errorf("queue %d lane %d keeps an empty list at %d, or another lane's", n, lane, cols)
 				}
-				for k, r := range f.rows[f.head:] {
-					switch {
-					case r.job == nil || r.job.queue != n || int(r.job.lane) != lane || q.cols(len(r.ids)) != cols:
-						return fmt.Errorf("queue %d lane %d list %d holds a row of another list", n, lane, cols)
-					case k > 0 && f.rows[f.head+k-1].seq >= r.seq:
-						return fmt.Errorf("queue %d lane %d list %d is out of order", n, lane, cols)
+				seen := map[*client]bool{}
+				for _, part := range f.parts {
+					if part.empty() || seen[part.client] {
+						return fmt.Errorf("queue %d lane %d list %d has a client twice, or for nothing", n, lane, cols)
 					}
-					rows[lane]++
-					inQueue += len(r.ids)
-					jobs[r.job]++
+					seen[part.client] = true
+					for k, r := range part.rows[part.head:] {
+						switch {
+						case r.job == nil || r.job.queue != n || int(r.job.lane) != lane || q.cols(len(r.ids)) != cols || r.job.client != part.client:
+							return fmt.Errorf("queue %d lane %d list %d holds a row of another list", n, lane, cols)
+						case k > 0 && part.rows[part.head+k-1].seq >= r.seq:
+							return fmt.Errorf("queue %d lane %d list %d is out of order", n, lane, cols)
+						}
+						rows[lane]++
+						inQueue += len(r.ids)
+						jobs[r.job]++
+					}
+					for _, r := range append(slices.Clone(part.rows[:part.head]), part.rows[len(part.rows):cap(part.rows)]...) {
+						if r.job != nil || r.ids != nil {
+							return fmt.Errorf("queue %d lane %d list %d holds on to a row that left", n, lane, cols)
+						}
+					}
 				}
-				for _, r := range append(slices.Clone(f.rows[:f.head]), f.rows[len(f.rows):cap(f.rows)]...) {
-					if r.job != nil || r.ids != nil {
-						return fmt.Errorf("queue %d lane %d list %d holds on to a row that left", n, lane, cols)
+				for _, part := range f.parts[len(f.parts):cap(f.parts)] {
+					if part.client != nil || part.rows != nil {
+						return fmt.Errorf("queue %d lane %d list %d holds on to a client's rows that left", n, lane, cols)
 					}
 				}
 			}
@@ -53,7 +65,7 @@ func (s *scheduler) audit() error {
 			return fmt.Errorf("a job counts %d waiting rows, has %d (abandoned: %v)", j.waiting, n, j.abandoned)
 		}
 	}
-	return nil
+	return s.auditClients(jobs)
 }
 
 // newJob makes a job of rows of so many tokens. Their first ids count up from serial, in steps that keep every row good.
@@ -95,7 +107,7 @@ func testScheduler(maxQueued, budget, workers int, shapes ...shape) *scheduler {
 // batch against what the rules allow.
 func TestSchedulerAgainstAModel(t *testing.T) {
 	for seed := range uint64(400) {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { modelRun(t, seed) })
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { modelRun(t, seed, 1+int(seed%4)) })
 		if t.Failed() {
 			return
 		}
@@ -109,7 +121,7 @@ type live struct {
 	passed int // batches of its lane since
 }
 
-func modelRun(t *testing.T, seed uint64) {
+func modelRun(t *testing.T, seed uint64, clients int) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	maxQueued := 100 + r.IntN(4000)
 	budget := 0
@@ -172,22 +184,34 @@ func modelRun(t *testing.T, seed uint64) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		j := newJob(ctx, queue, lane, &serial, lengths...)
+		j.from = fmt.Sprint(r.IntN(clients))
 		tokens := 0
 		for _, n := range lengths {
 			tokens += n
 		}
-		before := s.stats().QueuedTokens
+		before, held, othersLarge := s.waiting, 0, 0
+		if c := s.clients[j.from]; c != nil {
+			held = c.waiting
+		}
+		if s.large != nil && s.large.from != j.from {
+			othersLarge = s.largeTokens
+		}
+		most := maxQueued - (before-held-othersLarge)/2
 		err := s.submit(j)
-		fits := before == 0 || before+tokens <= maxQueued
+		fits := held+tokens <= most
+		if tokens > most { // beside the queue
+			fits = held == 0 && (s.large == nil || s.large == j)
+		}
 		var over *OverloadedError
 		switch {
-		case fits && err != nil:
-			t.Fatalf("%d tokens refused with %d of %d queued: %v", tokens, before, maxQueued, err)
-		case !fits && !errors.As(err, &over):
-			t.Fatalf("%d tokens admitted with %d of %d queued: %v", tokens, before, maxQueued, err)
-		case !fits:
-			if over.Tokens != tokens || over.Queued != before || over.Limit != maxQueued || over.RetryAfter <= 0 || over.RetryAfter > time.Minute {
-				t.Fatalf("refusal of %d tokens with %d queued: %+v", tokens, before, over)
+		case before == 0 && err != nil || held+tokens <= most/2 && err != nil:
+			t.Fatalf("%d tokens refused with %d of %d queued: %v", tokens, held, most, err)
+		case !fits && len(lengths) > 0 && !errors.As(err, &over):
+			t.Fatalf("%d tokens admitted with %d of %d queued: %v", tokens, held, most, err)
+		case err != nil:
+			if !errors.As(err, &over) || over.Tokens != tokens || over.Queued != before || over.Held != held || over.Limit != most ||
+				over.RetryAfter <= 0 || over.RetryAfter%time.Second != 0 || over.RetryAfter > 10*time.Minute {
+				t.Fatalf("refusal of %d tokens with %d queued: %+v", tokens, before, err)
 			}
 			cancel()
 			return
@@ -204,6 +228,12 @@ func modelRun(t *testing.T, seed uint64) {
 
 	form := func() {
 		free := s.workers - s.inflight - 1
+		served := map[*job]uint64{} // of the jobs' clients
+		for lane := range waiting {
+			for _, w := range waiting[lane] {
+				served[w.job] = w.job.client.served[lane]
+			}
+		}
 		counted := s.waiting // rows of jobs given up may be among them, until somebody notices
 		b, ok := s.formNow()
 		if ok == (len(waiting[0])+len(waiting[1]) == 0) {
@@ -214,8 +244,14 @@ func modelRun(t *testing.T, seed uint64) {
 		}
 		q := s.queues[b.queue]
 		mine := waiting[b.lane]
-		if b.rows[0].seq = 0; b.rows[0].job != mine[0].job || b.rows[0].pos != mine[0].pos {
-			t.Fatalf("a batch of lane %d is not opened by the oldest row", b.lane)
+		first := slices.IndexFunc(mine, func(w *live) bool { return w.job.client == b.rows[0].job.client })
+		if b.rows[0].job != mine[first].job || b.rows[0].pos != mine[first].pos {
+			t.Fatalf("a batch of lane %d is not opened by the oldest row of its client", b.lane)
+		}
+		for i, w := range mine {
+			if x, y := served[w.job], served[b.rows[0].job]; x < y || x == y && i < first {
+				t.Fatalf("a batch of lane %d is opened by a client that was served %d, while one waits that was served %d", b.lane, y, x)
+			}
 		}
 		own, tokens, cols := 0, 0, 0
 		for _, x := range b.rows {
@@ -223,7 +259,7 @@ func modelRun(t *testing.T, seed uint64) {
 			if i < 0 {
 				t.Fatal("a batch holds a row that does not wait")
 			}
-			if w := mine[i]; w.passed > w.ahead {
+			if w := mine[i]; w.passed > w.ahead && clients == 1 {
 				t.Fatalf("a row with %d rows ahead of it waited through %d batches of its lane", w.ahead, w.passed)
 			}
 			if x.job.queue != b.queue || &x.ids[0] != &mine[i].ids[0] {
@@ -561,44 +597,6 @@ func TestFailedBatchesDoNotCountForTheRate(t *testing.T) {
 	s.finish(b, time.Microsecond, 1)
 	if got := s.stats().TokensPerSecond; got != 10_000 {
 		t.Errorf("a batch that broke off after a microsecond moved the rate to %v tokens/s", got)
-	}
-}
-
-func TestRetryAfterIsWhenThereIsRoom(t *testing.T) {
-	// 10,000 tokens a second each on two workers.
-	s := testScheduler(1000, 0, 2, anyRows, anyRows)
-	var serial int32
-	submit := func(queue int, lengths ...int) *OverloadedError {
-		err := s.submit(newJob(t.Context(), queue, LaneBulk, &serial, lengths...))
-		var over *OverloadedError
-		if err != nil && !errors.As(err, &over) {
-			t.Fatal(err)
-		}
-		return over
-	}
-	if over := submit(0, slices.Repeat([]int{100}, 50)...); over != nil {
-		t.Fatalf("a job larger than the bound was refused by an empty queue: %v", over)
-	}
-	for _, c := range []struct {
-		tokens int
-		want   time.Duration
-	}{
-		{1, 200*time.Millisecond + 50*time.Microsecond}, // 4,001 tokens have to go first
-		{500, 225 * time.Millisecond},
-		{1000, 250 * time.Millisecond},
-		{90_000, 250 * time.Millisecond}, // not before the queue is empty
-	} {
-		over := submit(1, c.tokens)
-		if over == nil {
-			t.Fatalf("%d tokens were admitted", c.tokens)
-		}
-		if d := over.RetryAfter - c.want; d.Abs() > time.Microsecond {
-			t.Errorf("%d tokens with 5000 of 1000 queued: retry after %v, want %v", c.tokens, over.RetryAfter, c.want)
-		}
-	}
-	s.queues[0].rate = 0
-	if over := submit(1, 1); over.RetryAfter != time.Second {
-		t.Errorf("before the first batch: retry after %v, want a second", over.RetryAfter)
 	}
 }
 

@@ -142,8 +142,8 @@ func (x *exchange) classify(err error) *refusal {
 		r.cause = err
 		return r
 	case errors.As(err, &overloaded):
-		r := refuse(kindOverloaded, "", "the queue is full: %d tokens wait of at most %d, and this request has %d; try again in %d s, or raise %s",
-			overloaded.Queued, overloaded.Limit, overloaded.Tokens, wholeSeconds(overloaded.RetryAfter), settings.MaxQueuedTokens)
+		r := refuse(kindOverloaded, "", "the queue is full: %d tokens wait, %d of them this client's of at most %d, and this request has %d; try again in %d s, or raise %s",
+			overloaded.Queued, overloaded.Held, overloaded.Limit, overloaded.Tokens, wholeSeconds(overloaded.RetryAfter), settings.MaxQueuedTokens)
 		r.retryAfter, r.cause = max(overloaded.RetryAfter, 1), err
 		return r
 	case errors.As(err, &row):

@@ -93,7 +93,7 @@ func (s *Server) gateQuery(x *exchange) error {
 	if err := x.holdEcho(body, withHistory); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithDeadline(x.r.Context(), x.begun.Add(budget))
+	ctx, cancel := context.WithDeadline(inference.WithClient(x.r.Context(), x.client()), x.begun.Add(budget))
 	defer cancel()
 	x.asked(query)
 	began := time.Now()
@@ -285,7 +285,7 @@ func (s *Server) gateChunks(x *exchange) error {
 	x.item = itemOf("chunks", false)
 	x.asked(query)
 	began := time.Now()
-	d, err := g.Decide(x.r.Context(), r)
+	d, err := g.Decide(inference.WithClient(x.r.Context(), x.client()), r)
 	if err != nil {
 		return refuseOverride(err)
 	}

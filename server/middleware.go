@@ -7,7 +7,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -54,6 +56,24 @@ type exchange struct {
 }
 
 type handler func(x *exchange) error
+
+// client is who the queue takes the request to be of: the key's name, or where no key is asked for the host it came from. A proxy in
+// front is one host, and so is a network of IPv6 addresses that one customer is commonly given.
+func (x *exchange) client() string {
+	if x.key != "" {
+		return "key " + x.key
+	}
+	host, _, err := net.SplitHostPort(x.r.RemoteAddr)
+	if err != nil {
+		return x.r.RemoteAddr
+	}
+	if a, err := netip.ParseAddr(host); err == nil && a.Is6() && !a.Is4In6() {
+		if p, err := a.WithZone("").Prefix(64); err == nil {
+			return p.String()
+		}
+	}
+	return host
+}
 
 const exchangeKey = "exchange"
 

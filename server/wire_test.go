@@ -37,7 +37,7 @@ var update = flag.Bool("update", false, "write the answers into testdata/*.golde
 var answerHeaders = []string{"Allow", "Retry-After", "Www-Authenticate", "X-Ragate-Truncated"}
 
 var failures = map[string]error{
-	"!overloaded": &inference.OverloadedError{Tokens: 900, Queued: 262000, Limit: 262144, RetryAfter: 1200 * time.Millisecond},
+	"!overloaded": &inference.OverloadedError{Tokens: 900, Queued: 262000, Held: 261800, Limit: 262144, RetryAfter: 1200 * time.Millisecond},
 	"!row":        &inference.RowError{Item: 1, Failed: 2, Err: errors.New("the session failed")},
 	"!nan":        &inference.RowError{Item: 0, Failed: 1, Err: inference.ErrNotFinite},
 	"!closed":     fmt.Errorf("embedding: %w", inference.ErrClosed),

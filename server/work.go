@@ -91,7 +91,7 @@ func (m loaded) prompt(meaning string) string {
 
 // embed runs an embedding request and checks that every number of the answer is one.
 func (x *exchange) embed(m loaded, req inference.EmbedRequest) (*inference.Embeddings, error) {
-	req.Truncation.MaxTokens = x.s.cfg.MaxTokens
+	req.Truncation.MaxTokens, req.Client = x.s.cfg.MaxTokens, x.client()
 	if len(req.Texts) == 1 && len(req.Texts[0]) <= interactiveBytes {
 		req.Lane = inference.LaneInteractive
 	}
@@ -116,7 +116,7 @@ func (x *exchange) embed(m loaded, req inference.EmbedRequest) (*inference.Embed
 
 // rerank scores a query's documents and checks that every logit is a number.
 func (x *exchange) rerank(m loaded, req inference.RerankRequest) (*inference.Scores, error) {
-	req.Truncation.MaxTokens = x.s.cfg.MaxTokens
+	req.Truncation.MaxTokens, req.Client = x.s.cfg.MaxTokens, x.client()
 	x.model, x.items = m.info.ID, len(req.Documents)
 	x.asked(req.Query)
 	s, err := m.Rerank(x.r.Context(), req)

@@ -15,7 +15,7 @@ type gateModel struct{ m *inference.Model }
 
 // EmbedQueries implements gates.Embedder. A single text is somebody waiting; many are references.
 func (g gateModel) EmbedQueries(ctx context.Context, texts []string) ([]float32, int, gates.ModelUse, error) {
-	r := inference.EmbedRequest{Texts: texts, Lane: inference.LaneBulk}
+	r := inference.EmbedRequest{Texts: texts, Lane: inference.LaneBulk, Client: inference.ClientOf(ctx)}
 	if len(texts) == 1 {
 		r.Lane = inference.LaneInteractive
 	}
@@ -47,7 +47,7 @@ type scoringModel struct{ m *inference.Model }
 
 // Score implements gates.Scorer. A row that failed has the logit NaN; the others have theirs.
 func (s scoringModel) Score(ctx context.Context, query string, texts []string, o gates.ScoreOptions) ([]gates.ChunkScore, gates.ModelUse, error) {
-	got, err := s.m.Rerank(ctx, inference.RerankRequest{Query: query, Documents: texts, Deadline: o.Deadline, Windows: o.MaxPassage, Measure: true})
+	got, err := s.m.Rerank(ctx, inference.RerankRequest{Query: query, Documents: texts, Deadline: o.Deadline, Windows: o.MaxPassage, Measure: true, Client: inference.ClientOf(ctx)})
 	var row *inference.RowError
 	if err != nil && !errors.As(err, &row) {
 		return nil, gates.ModelUse{}, modelError(err)
