@@ -623,7 +623,7 @@ func TestGateLog(t *testing.T) {
 		{chunksRoute, `{"query":"` + secret + `","return_context":true,"chunks":[{"id":"` + secret + `","text":"` + secret + `","metadata":{"a":"` + secret + `"}},{"text":"b"}]}`,
 			map[string]any{"chunks": 2.0, "chunks_returned": 2.0, "chunks_unscored": 0.0, "fallback": true, "insufficient_context": true, "policy": "default"}},
 		{chunksRoute, `{"query":"` + secret + `","chunks":[{"text":"!overloaded"}]}`, map[string]any{"chunks_unscored": 1.0, "fallback": true,
-			"stage_error": "the queue is full: the queue holds 262000 tokens of at most 262144 and this request has 900"}},
+			"stage_error": "the queue is full: 262000 tokens wait, 261800 of them this client's, which may have 262144 waiting, and this request has 900"}},
 		{chunksRoute, `{"query":"` + secret + `","chunks":[{"text":"` + secret + `","x":1}]}`, map[string]any{"status": 400.0, "refused": "invalid_field"}},
 		{reloadRoute, ``, map[string]any{"references_version": "3", "references": 2.0}},
 	} {
