@@ -6,7 +6,7 @@
 // latencies (load.go), a Server is the process under test (server.go), Raw is the same model on the same plan without a server (raw.go), and
 // a Meter tells what both cost in CPU time and memory (meter.go). A Report is printed as a table and kept as JSON (report.go).
 //
-// Beside it lie gatebench, for the gates, and soak, the program behind `make soak`: it measures no speed, but whether answers stay right and
+// Beside it lie gatebench, for the gates, overload, for what becomes of more requests than can be answered, and soak, the program behind `make soak`: it measures no speed, but whether answers stay right and
 // nothing is left behind under thousands of mixed requests.
 //
 // Not for microbenchmarks: those lie beside the code they measure, in *_timing_test.go files.

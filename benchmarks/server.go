@@ -23,12 +23,14 @@ type ServerConfig struct {
 	Program string   // path of ragate
 	Args    []string // behind `serve`; --listen is added
 	Log     string   // file for what it prints
+	Key     string   // an API key of the server's, where Args give it some: for /info and /metrics
 }
 
 // Server is a ragate process that this one started and ends.
 type Server struct {
 	URL  string
 	Info ServerInfo
+	key  string
 	cmd  *exec.Cmd
 	log  string
 	done chan error // what Wait returned
@@ -68,7 +70,7 @@ func StartServer(ctx context.Context, cfg ServerConfig) (*Server, error) {
 		return nil, err
 	}
 	defer log.Close()
-	s := &Server{log: cfg.Log, done: make(chan error, 1)}
+	s := &Server{key: cfg.Key, log: cfg.Log, done: make(chan error, 1)}
 	s.cmd = exec.Command(cfg.Program, append([]string{"serve", "--listen", "127.0.0.1:0", "--log-format", "json"}, cfg.Args...)...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	if err := s.cmd.Start(); err != nil {
@@ -135,7 +137,14 @@ func (s *Server) Close() error {
 }
 
 func (s *Server) get(path string) ([]byte, error) {
-	r, err := http.Get(s.URL + path)
+	ask, err := http.NewRequest(http.MethodGet, s.URL+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if s.key != "" {
+		ask.Header.Set("Authorization", "Bearer "+s.key)
+	}
+	r, err := http.DefaultClient.Do(ask)
 	if err != nil {
 		return nil, err
 	}

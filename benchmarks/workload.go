@@ -25,6 +25,7 @@ type Workload struct {
 var (
 	Rerank10Mixed = Workload{Name: "rerank-10-mixed", Kind: inference.KindReranker, Texts: 10, Low: 20, High: 300}
 	Rerank10x128  = Workload{Name: "rerank-10x128", Kind: inference.KindReranker, Texts: 10, Low: 120, High: 128}
+	Rerank4x64    = Workload{Name: "rerank-4x64", Kind: inference.KindReranker, Texts: 4, Low: 56, High: 72}
 	EmbedQuery    = Workload{Name: "embed-query", Kind: inference.KindEmbedder, Texts: 1}
 )
 

@@ -39,6 +39,9 @@ const (
 
 	// unmeasuredShare of the batches' own rate is what the queue is taken to drain at before that was measured.
 	unmeasuredShare = 0.8
+	// measuredShare of the measured rate is counted on: what is promised too late is made up for by new requests, which get in when the
+	// queue runs low, and what is promised too early is not.
+	measuredShare = 0.95
 )
 
 // promise is a place in the queue for one job at one time.
@@ -155,7 +158,7 @@ func (s *scheduler) limit(c *client) int {
 // more. 0 where nothing is known.
 func (s *scheduler) rateFor(c *client) float64 {
 	now := time.Now()
-	all := s.drain.fresh(now)
+	all := measuredShare * s.drain.fresh(now)
 	if all == 0 {
 		all = unmeasuredShare * s.nominal()
 	}
@@ -163,7 +166,7 @@ func (s *scheduler) rateFor(c *client) float64 {
 	if c.idle() {
 		n++
 	}
-	return max(all/float64(max(n, 1)), min(c.drain.fresh(now), all))
+	return max(all/float64(max(n, 1)), min(measuredShare*c.drain.fresh(now), all))
 }
 
 // nominal is the rate of the batches that ran, for the mix of models that waits; 0 where one has not run yet.

@@ -203,6 +203,10 @@ type drain struct {
 const (
 	drainSpan  = time.Second
 	drainFresh = 10 * time.Second // how long a rate is believed
+
+	// drainWeight is how far one span moves the rate: it follows a change of load within seconds, and promises of a minute ahead do not
+	// go by one second's luck.
+	drainWeight = 1.0 / 4
 )
 
 func (d *drain) took(tokens int, now time.Time) {
@@ -212,7 +216,7 @@ func (d *drain) took(tokens int, now time.Time) {
 	case span >= drainSpan:
 		rate := float64(d.tokens) / span.Seconds()
 		if d.fresh(now) > 0 {
-			rate = (d.rate + rate) / 2
+			rate = d.rate + (rate-d.rate)*drainWeight
 		}
 		d.rate, d.at, d.since, d.tokens = rate, now, now, 0
 	}

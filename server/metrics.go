@@ -285,7 +285,7 @@ func newGauges(life *lifecycle) *gauges {
 		ready:     desc("ready", "1 while work is accepted."),
 		tokens:    desc("queue_tokens", "Tokens waiting in the queue."),
 		rows:      desc("queue_rows", "Texts and pairs waiting in the queue."),
-		maxTokens: desc("queue_max_tokens", "Tokens that may wait before requests are refused."),
+		maxTokens: desc("queue_max_tokens", "Tokens that one client may have waiting while no other has any."),
 		rate:      desc("tokens_per_second", "Measured rate of useful tokens, from which Retry-After is computed."),
 		workers:   desc("workers", "Workers that run batches: streams of the models."),
 		busy:      desc("workers_busy", "Workers that are running one."),

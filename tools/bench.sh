@@ -1,5 +1,5 @@
 #!/bin/sh
-# Benchmarks, called by `make bench` after setup: about five minutes on two quiet cores. Nothing here fails because of a figure; a part that cannot be
+# Benchmarks, called by `make bench` after setup: about seven minutes on two quiet cores. Nothing here fails because of a figure; a part that cannot be
 # measured, or that gives wrong answers, fails.
 #
 # RAGATE_DATA_DIR names the store, whose python folder has the packages of tools/requirements.txt. Recorded results are kept in
@@ -31,3 +31,7 @@ go run ./benchmarks/servebench --ragate bin/ragate --data-dir "$data"
 echo
 echo "== The gates against the raw sessions"
 go run ./benchmarks/gatebench --ragate bin/ragate --data-dir "$data"
+
+echo
+echo "== Overload: goodput, retries, and a client beside one that floods"
+go run ./benchmarks/overload --ragate bin/ragate --data-dir "$data"

@@ -30,7 +30,7 @@ type modelFlags struct {
 	Provider        string        `env:"RAGATE_PROVIDER" default:"auto" enum:"auto,cpu,openvino,cuda,tensorrt" help:"Execution provider: ${enum}. One asked for by name that cannot run stops the start. ('${default}')"`
 	Precision       string        `env:"RAGATE_PRECISION" default:"auto" enum:"auto,fp32,bf16,int8,int8-batched" help:"Arithmetic: ${enum}. ('${default}')"`
 	MaxTokens       int           `env:"RAGATE_MAX_TOKENS" range:"1.." zero:"the model's limit" placeholder:"N" help:"Tokens per sequence or pair. Default, and the most: the model's."`
-	MaxQueuedTokens int           `env:"RAGATE_MAX_QUEUED_TOKENS" range:"1.." default:"262144" placeholder:"N" help:"Tokens that may wait; a request beyond is refused whole. ('${default}')"`
+	MaxQueuedTokens int           `env:"RAGATE_MAX_QUEUED_TOKENS" range:"1.." default:"262144" placeholder:"N" help:"Tokens that one client may have waiting while no other has any; of all together less than twice as many. A request beyond is refused whole. ('${default}')"`
 	MaxBatchTokens  int           `env:"RAGATE_MAX_BATCH_TOKENS" range:"1.." zero:"the default" placeholder:"N" help:"Padded tokens of one batch. Default: from the measured rate, so that a batch takes a slice."`
 	Slice           time.Duration `env:"RAGATE_SLICE" range:"1ns.." default:"20ms" placeholder:"TIME" help:"How long one batch may take on one stream. ('${default}')"`
 	Streams         int           `env:"RAGATE_STREAMS" range:"1.." zero:"the default" placeholder:"N" help:"Runs in flight at once. Default: as many as CPUs, at most 8; 1 on a GPU."`
