@@ -30,9 +30,9 @@ run: setup
 test: setup setup-reference
 	go test $(TESTFLAGS) ./...
 
-## test-race: the packages with goroutines of their own, under the race detector
-test-race: setup
-	go test -race $(TESTFLAGS) ./inference ./server ./simd ./tokenize ./gates/... ./models/...
+## test-race: everything that is tested inside the process, under the race detector; internal/ tests built programs, and the repository itself
+test-race: setup setup-reference
+	go test -race $(TESTFLAGS) $$(go list ./... | grep -v '^ragate/internal/')
 
 ## lint: formatting, vet, staticcheck, and known vulnerabilities where their database can be reached
 lint:

@@ -197,6 +197,13 @@ func (g *QueryGate) Decide(ctx context.Context, r QueryRequest) (d QueryDecision
 	return d
 }
 
+// Undecided is the decision on a turn that could not be looked at, for callers that have no room or no time for it: it retrieves, as this
+// policy's. why is the beginning of a sentence, err its cause.
+func (g *QueryGate) Undecided(why string, err error) QueryDecision {
+	return QueryDecision{NeedsRetrieval: true, Stage: StageDefault, Reason: why + ", so the turn retrieves", Chain: []string{why},
+		Policy: PolicyRef{g.policy.Name, g.references.Load().fingerprint}, Err: err}
+}
+
 // conversation returns the turns in which something was said: not those that instruct the model, which many callers send with every turn.
 func conversation(history []Turn) []Turn {
 	var said []Turn

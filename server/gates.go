@@ -73,7 +73,7 @@ func (x *exchange) budget(f *fields) time.Duration {
 func (s *Server) gateQuery(x *exchange) error {
 	body, err := x.readBody()
 	if err != nil {
-		return err
+		return x.queryWithoutRoom(err)
 	}
 	f := readOnly(body, "", "query", "history", "memory_node_id", "return_history", "explain", "budget_ms", "policy")
 	query := f.text("query")
@@ -91,7 +91,7 @@ func (s *Server) gateQuery(x *exchange) error {
 		return err
 	}
 	if err := x.holdEcho(body, withHistory); err != nil {
-		return err
+		return x.queryWithoutRoom(err)
 	}
 	ctx, cancel := context.WithDeadline(inference.WithClient(x.r.Context(), x.client()), x.begun.Add(budget))
 	defer cancel()
@@ -110,16 +110,41 @@ func (s *Server) gateQuery(x *exchange) error {
 	}
 	x.used(d.Model)
 	x.stages = [2]stageTime{{"pattern", d.Times.Pattern}, {"similarity", d.Times.Similarity}}
-	x.log = append(x.log, slog.String("policy", d.Policy.Name), slog.String("stage", string(d.Stage)), slog.Bool("retrieval_bypassed", !d.NeedsRetrieval))
-	if d.Err != nil {
-		x.log = append(x.log, slog.String(stageError, d.Err.Error()))
-	}
-	s.metrics.gateQuery(x, d)
+	x.account(&d)
 	if !explain { // the decision, its reason and what made it stay; the evidence goes
 		d.Pattern, d.Semantic, d.Chain = nil, nil, nil
 	}
 	x.send(200, appendQueryDecision(make([]byte, 0, 1024), &d, history, withHistory))
 	return nil
+}
+
+// queryWithoutRoom answers a turn that finds no room in memory as one that finds none in the queue: on the safe side, for which nothing of
+// the body need be known. Other errors, and this one where overload is to be refused, come back. The chunk gate has no such answer: its
+// safe side is the caller's chunks, for which there is no room either, and an answer without them would lose them.
+func (x *exchange) queryWithoutRoom(err error) error {
+	var r *refusal
+	if !errors.As(err, &r) || r.kind != kindMemory || x.s.cfg.RefuseOnOverload {
+		return err
+	}
+	g, missing := named(x.gates.Query, "")
+	if missing != nil {
+		return err
+	}
+	x.drain()
+	d := g.Undecided("other requests hold too much memory for this one", err)
+	d.Times.Total = time.Since(x.begun)
+	x.account(&d)
+	x.send(200, appendQueryDecision(make([]byte, 0, 512), &d, nil, false))
+	return nil
+}
+
+// account leaves a decision on a turn for the log and the metrics.
+func (x *exchange) account(d *gates.QueryDecision) {
+	x.log = append(x.log, slog.String("policy", d.Policy.Name), slog.String("stage", string(d.Stage)), slog.Bool("retrieval_bypassed", !d.NeedsRetrieval))
+	if d.Err != nil {
+		x.log = append(x.log, slog.String(stageError, d.Err.Error()))
+	}
+	x.s.metrics.gateQuery(x, *d)
 }
 
 // used leaves a gate's call on a model for the headers, the log and the metrics.

@@ -435,6 +435,55 @@ func TestGateOverload(t *testing.T) {
 	}
 }
 
+// A turn that finds no room in memory retrieves, as one that finds none in the queue: while its body is read, and before its history is
+// repeated. The chunk gate could only answer without the chunks, so it refuses.
+func TestGatesWithoutMemory(t *testing.T) {
+	long := strings.Repeat("how do I park ", 10_000)
+	for _, refuse := range []bool{false, true} {
+		s, _, _, _ := gateServer(t, func(c *Config) { c.RefuseOnOverload, c.MaxInflightBytes = refuse, 4<<20 })
+		for name, c := range map[string]struct {
+			held int64
+			body string
+		}{
+			"the body":    {4 << 20, `{"query":"` + long + `","policy":"nobody has read this"}`},
+			"the history": {4<<20 - 600_000, `{"query":"thanks","history":[{"role":"user","content":"` + long + `"}],"return_history":true}`},
+		} {
+			if !s.memory.take(0, c.held) {
+				t.Fatal("no room at all")
+			}
+			w := do(s, "POST", queryRoute, c.body)
+			if refuse {
+				if w.Code != 429 || w.Header().Get("Retry-After") != "2" || !strings.Contains(w.Body.String(), "memory_full") {
+					t.Errorf("%s: %d, Retry-After %q, %.300s", name, w.Code, w.Header().Get("Retry-After"), w.Body)
+				}
+			} else if b := w.Body.String(); w.Code != 200 || w.Header().Get("X-Request-Id") == "" || strings.Contains(b, "conversation_history") ||
+				!strings.Contains(b, `"needs_retrieval":true,"retrieval_bypassed":false,"stage":"default","reason":"other requests hold too much memory for this one, so the turn retrieves"`) {
+				t.Errorf("%s: %d %.300s", name, w.Code, b)
+			}
+			s.memory.give(c.held)
+		}
+		s.memory.take(0, 4<<20)
+		w := do(s, "POST", chunksRoute, `{"query":"a","chunks":[{"text":"`+long+`"}]}`)
+		if w.Code != 429 || w.Header().Get("Retry-After") != "2" || !strings.Contains(w.Body.String(), "memory_full") {
+			t.Errorf("chunks: %d %.300s", w.Code, w.Body)
+		}
+		if w := do(s, "POST", queryRoute, `{"query":`); w.Code != 400 { // small: it is read, and refused for what it is
+			t.Errorf("a bad body: %d %.300s", w.Code, w.Body)
+		}
+		s.memory.give(4 << 20)
+		if n := s.memory.inUse(); n != 0 {
+			t.Errorf("%d bytes are still charged", n)
+		}
+		var turns int64
+		for line := range strings.Lines(scrape(t, s)) {
+			_, _ = fmt.Sscanf(line, `ragate_gate_queries_total{bypassed="false",policy="default",stage="default"} %d`, &turns)
+		}
+		if !refuse && turns != 2 {
+			t.Errorf("%d turns are counted, not 2", turns)
+		}
+	}
+}
+
 // A stub that leaves chunks unscored, or cuts them.
 func TestGateBudgetAndTruncation(t *testing.T) {
 	s, _, _, scorer := gateServer(t, func(c *Config) { c.Budget = 250 * time.Millisecond })

@@ -68,7 +68,7 @@ type limitFlags struct {
 	MaxHeaderBytes   int           `env:"RAGATE_MAX_HEADER_BYTES" range:"4096..16777216" default:"${maxHeaderBytes}" placeholder:"N" help:"Bytes of one request's headers. ('${default}')"`
 	Truncate         bool          `env:"RAGATE_TRUNCATE" default:"true" negatable:"" help:"Cut longer texts, and say so; otherwise refuse them. (${default})"`
 	BudgetMS         int           `name:"budget-ms" env:"RAGATE_BUDGET_MS" range:"1..86400000" default:"100" placeholder:"N" help:"Milliseconds of a gate's answer when the request names none. ('${default}')"`
-	GateOverload     string        `name:"gate-on-overload" env:"RAGATE_GATE_ON_OVERLOAD" default:"safe" enum:"safe,refuse" help:"What a gate does when the queue is full: answer on the safe side, or refuse with 429. ('${default}')"`
+	GateOverload     string        `name:"gate-on-overload" env:"RAGATE_GATE_ON_OVERLOAD" default:"safe" enum:"safe,refuse" help:"What a gate does under overload: answer on the safe side, or refuse with 429. ('${default}')"`
 	HeaderTimeout    time.Duration `env:"RAGATE_HEADER_TIMEOUT" range:"1ns.." default:"${headerTimeout}" placeholder:"TIME" help:"How long a request's headers may take, and a TLS handshake. ('${default}')"`
 	BodyTimeout      time.Duration `env:"RAGATE_BODY_TIMEOUT" range:"1ns.." default:"${bodyTimeout}" placeholder:"TIME" help:"How long a request's body may take. ('${default}')"`
 	WriteTimeout     time.Duration `env:"RAGATE_WRITE_TIMEOUT" range:"1ns.." default:"${writeTimeout}" placeholder:"TIME" help:"How long a client may take to accept what is written to it. ('${default}')"`

@@ -12,7 +12,7 @@ type turn struct {
 	context Context
 }
 
-// turns reads a list of messages, and fails when there are fewer than the issue asks for.
+// turns reads a list of messages, and fails when there are too few to say something.
 func turns(t testing.TB, name string, least int) []turn {
 	t.Helper()
 	f, err := os.Open("testdata/" + name)

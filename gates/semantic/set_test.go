@@ -35,7 +35,7 @@ func parse(t testing.TB, data string) *Set {
 	return s
 }
 
-// TestDefaultSet checks what the issue promises of the embedded file.
+// TestDefaultSet checks what the documentation promises of the embedded file.
 func TestDefaultSet(t *testing.T) {
 	s := defaultSet(t)
 	counts := map[Kind]int{}
