@@ -88,7 +88,7 @@ def test_errors(strict, calls):
 @OPENAI
 def test_a_full_queue(strict, calls):
     request = ("embeddings.create", {"model": EMBEDDER, "input": ["a " * 300]})
-    with strict.flooded():
+    with strict.flooded(documents=80):  # node needs its time to start
         refused, served = openai(strict, (*request, {"maxRetries": 0}), (*request, {"maxRetries": 5}))
     assert refused["error"]["name"] == "RateLimitError" and refused["error"]["status"] == 429
     assert len(served["data"][0]["embedding"]) == 384
@@ -126,7 +126,7 @@ def test_cohere_errors(strict, client):
 @COHERE
 def test_cohere_full_queue(strict, calls):
     request = ("rerank", {"model": RERANKER, "query": "a", "documents": ["a " * 300]})
-    with strict.flooded():
+    with strict.flooded(documents=80):  # node needs its time to start
         refused, served = cohere(strict, "CohereClientV2", (*request, {"maxRetries": 0}), (*request, {"maxRetries": 5}))
     assert (refused["error"]["name"], refused["error"]["status"]) == ("TooManyRequestsError", 429)
     assert len(served["results"]) == 1
