@@ -448,7 +448,7 @@ func TestGatesWithoutMemory(t *testing.T) {
 			"the body":    {4 << 20, `{"query":"` + long + `","policy":"nobody has read this"}`},
 			"the history": {4<<20 - 600_000, `{"query":"thanks","history":[{"role":"user","content":"` + long + `"}],"return_history":true}`},
 		} {
-			if !s.memory.take(0, c.held) {
+			if !s.memory.take("another", 0, c.held) {
 				t.Fatal("no room at all")
 			}
 			w := do(s, "POST", queryRoute, c.body)
@@ -460,9 +460,9 @@ func TestGatesWithoutMemory(t *testing.T) {
 				!strings.Contains(b, `"needs_retrieval":true,"retrieval_bypassed":false,"stage":"default","reason":"other requests hold too much memory for this one, so the turn retrieves"`) {
 				t.Errorf("%s: %d %.300s", name, w.Code, b)
 			}
-			s.memory.give(c.held)
+			s.memory.give("another", c.held)
 		}
-		s.memory.take(0, 4<<20)
+		s.memory.take("another", 0, 4<<20)
 		w := do(s, "POST", chunksRoute, `{"query":"a","chunks":[{"text":"`+long+`"}]}`)
 		if w.Code != 429 || w.Header().Get("Retry-After") != "2" || !strings.Contains(w.Body.String(), "memory_full") {
 			t.Errorf("chunks: %d %.300s", w.Code, w.Body)
@@ -470,7 +470,7 @@ func TestGatesWithoutMemory(t *testing.T) {
 		if w := do(s, "POST", queryRoute, `{"query":`); w.Code != 400 { // small: it is read, and refused for what it is
 			t.Errorf("a bad body: %d %.300s", w.Code, w.Body)
 		}
-		s.memory.give(4 << 20)
+		s.memory.give("another", 4<<20)
 		if n := s.memory.inUse(); n != 0 {
 			t.Errorf("%d bytes are still charged", n)
 		}

@@ -20,6 +20,9 @@ const (
 	// or a single query is answered while uploads fill the rest.
 	smallBytes = 256 << 10
 	largeShare = 8
+	// clientShare: a client may hold so many times what is free for large requests beside it. One alone so gets 3/4 of that part and leaves 1/4;
+	// the next, beside it, 3/16. It is the dynamic threshold of shared-buffer switches (Choudhury and Hahne, 1998).
+	clientShare = 3
 )
 
 // budget counts bytes against a limit. Safe for concurrent use.
@@ -27,34 +30,51 @@ type budget struct {
 	mu    sync.Mutex
 	limit int64
 	held  int64
+	of    map[string]int64 // bytes by client, of those that hold some
 }
 
-// take adds n bytes to what its caller holds, and reports whether there was room. Whoever holds all that is held gets it in any case: a
-// body of the permitted size is never refused for being alone.
-func (b *budget) take(holds, n int64) bool {
+// take adds n bytes to what a request of the client holds, and reports whether there was room. Whoever holds all that is held gets it in any
+// case: a body of the permitted size is never refused for being alone.
+func (b *budget) take(client string, holds, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	limit := b.limit
-	if holds+n > smallBytes {
-		limit -= limit / largeShare
+	if b.held > holds {
+		limit, large := b.limit, holds+n > smallBytes
+		if large {
+			limit -= limit / largeShare
+		}
+		free := limit - b.held - n
+		if free < 0 || large && b.of[client]+n > clientShare*free {
+			return false
+		}
 	}
-	if b.held+n > limit && b.held > holds {
-		return false
+	if b.of == nil {
+		b.of = map[string]int64{}
 	}
 	b.held += n
+	b.of[client] += n
 	return true
 }
 
-func (b *budget) give(n int64) {
+func (b *budget) give(client string, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.held -= n
+	if b.of[client] -= n; b.of[client] <= 0 {
+		delete(b.of, client)
+	}
+}
+
+// heldBy is what all requests hold, and what those of the client do.
+func (b *budget) heldBy(client string) (all, own int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.held, b.of[client]
 }
 
 func (b *budget) inUse() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.held
+	all, _ := b.heldBy("")
+	return all
 }
 
 // hold charges n more bytes to the exchange until it ends.
@@ -62,9 +82,11 @@ func (x *exchange) hold(n int64) error {
 	if n <= 0 {
 		return nil
 	}
-	if !x.s.memory.take(x.held, n) {
-		r := refuse(kindMemory, "", "other requests hold %d bytes in memory of at most %d, and this one needs %d more: try again in %d s, send less at once, or raise %s",
-			x.s.memory.inUse(), x.s.memory.limit, n, wholeSeconds(memoryRetry), x.s.cfg.Settings.MaxInflightBytes)
+	client := x.client()
+	if !x.s.memory.take(client, x.held, n) {
+		all, own := x.s.memory.heldBy(client)
+		r := refuse(kindMemory, "", "requests hold %d bytes in memory of at most %d, %d of them this client's, and this one needs %d more: try again in %d s, send less at once, or raise %s",
+			all, x.s.memory.limit, own, n, wholeSeconds(memoryRetry), x.s.cfg.Settings.MaxInflightBytes)
 		r.retryAfter = memoryRetry
 		return r
 	}
@@ -86,7 +108,7 @@ func (x *exchange) holdEcho(body []byte, parts ...bool) error {
 // release gives back what the exchange holds.
 func (x *exchange) release() {
 	if x.held > 0 {
-		x.s.memory.give(x.held)
+		x.s.memory.give(x.client(), x.held)
 		x.held = 0
 	}
 }

@@ -17,26 +17,48 @@ import (
 func TestBudget(t *testing.T) {
 	const kb = 1 << 10
 	b := budget{limit: 8000 * kb}
-	take := func(holds, n int64, want bool) {
+	take := func(client string, holds, n int64, want bool) {
 		t.Helper()
-		if got := b.take(holds, n); got != want {
-			t.Fatalf("%d more beside %d of one's own, %d held: %v", n, holds, b.held, got)
+		if got := b.take(client, holds, n); got != want {
+			t.Fatalf("%d more for %s beside %d of the request's own, %d held: %v", n, client, holds, b.held, got)
 		}
 	}
-	take(0, 6000*kb, true)
-	take(0, 1001*kb, false)          // large: an eighth is kept for others
-	take(0, 256*kb, true)            // small: may have that
-	take(256*kb, 1001*kb, false)     // no longer small
-	take(0, 7000*kb, false)          // more than there is
-	b.give(6256 * kb)                // all
-	take(0, 20_000*kb, true)         // alone, whatever its size
-	take(20_000*kb, 20_000*kb, true) // still alone
-	take(0, 1, false)                // nothing is left, even for the smallest
-	b.give(40_000 * kb)              // and comes back
-	for range 8000 * kb / smallBytes {
-		take(0, smallBytes, true)
+	take("a", 0, 6000*kb, true)           // 3/4 and more, since it is alone
+	take("b", 0, 1001*kb, false)          // large: an eighth is kept for small ones
+	take("b", 0, 256*kb, true)            // small: may have that
+	take("b", 256*kb, 1001*kb, false)     // no longer small
+	take("b", 0, 7000*kb, false)          // more than there is
+	b.give("a", 6000*kb)                  // all
+	b.give("b", 256*kb)                   //
+	take("a", 0, 20_000*kb, true)         // alone, whatever its size
+	take("a", 20_000*kb, 20_000*kb, true) // still alone
+	take("b", 0, 1, false)                // nothing is left, even for the smallest
+	b.give("a", 40_000*kb)                // and comes back
+	if len(b.of) != 0 {
+		t.Errorf("clients that hold nothing are remembered: %v", b.of)
 	}
-	take(0, smallBytes, false)
+
+	// A client that floods leaves a quarter of what large requests may have; the next takes 3/4 of the rest.
+	fill := func(client string) (total int64) {
+		for b.take(client, 0, 500*kb) {
+			total += 500 * kb
+		}
+		return total
+	}
+	if got := fill("a"); got != 5000*kb { // of 7000: 3/4 are 5250
+		t.Errorf("a client that floods holds %d KiB", got/kb)
+	}
+	if got := fill("b"); got != 1500*kb {
+		t.Errorf("a second client beside it holds %d KiB", got/kb)
+	}
+	take("c", 0, 300*kb, true)
+	b.give("a", 5000*kb)
+	b.give("b", 1500*kb)
+	b.give("c", 300*kb)
+	for range 8000 * kb / smallBytes {
+		take("a", 0, smallBytes, true)
+	}
+	take("a", 0, smallBytes, false)
 	if b.inUse() != b.limit/smallBytes*smallBytes {
 		t.Errorf("%d held", b.inUse())
 	}
