@@ -103,7 +103,7 @@ func TestClientsThatDrip(t *testing.T) {
 // Clients that do not read, or a little at a time, are cut off too: what they would not take is given up, with its memory and its slot.
 func TestClientsThatDoNotRead(t *testing.T) {
 	const wait = 500 * time.Millisecond
-	s, e, r := stubServer(func(c *Config) { c.WriteTimeout = wait })
+	s, e, r := stubServer(func(c *Config) { c.WriteTimeout, c.MaxInflightBytes = wait, 4<<30 }) // all are let in at once
 	e.info.Dimensions = 4096
 	e.vector = make([]float32, 4096)
 	for i := range e.vector {
