@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -108,11 +109,57 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
+	for q := range e.cores {
+		if err := e.pace(ctx, q); err != nil {
+			return err
+		}
+	}
 	e.sched.start(n)
 	for _, w := range e.workers {
 		e.running.Go(w.work)
 	}
 	return nil
+}
+
+// paceRuns is how often each pace is measured at the start; the shortest time counts, as other programs only ever lengthen it.
+const paceRuns = 3
+
+// pace measures how fast a model runs on one worker alone and on all of them at once: where they share cores, that differs by up to their
+// number. It costs some tens of milliseconds. The scheduler corrects both from then on.
+func (e *Engine) pace(ctx context.Context, queue int) error {
+	if len(e.workers) < 2 {
+		return nil
+	}
+	var alone, beside time.Duration
+	for range paceRuns {
+		took, err := e.workers[0].lap(ctx, queue)
+		if err != nil {
+			return err
+		}
+		alone = shorter(alone, took)
+		var g errgroup.Group
+		times := make([]time.Duration, len(e.workers))
+		for i, w := range e.workers {
+			g.Go(func() (err error) {
+				times[i], err = w.lap(ctx, queue)
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		beside = shorter(beside, slices.Max(times))
+	}
+	e.sched.setPace(queue, e.cores[queue].lapCols(), alone, beside)
+	return nil
+}
+
+// shorter is the shorter of two times, of which zero is none.
+func shorter(a, b time.Duration) time.Duration {
+	if a == 0 {
+		return b
+	}
+	return min(a, b)
 }
 
 // Refuse makes every later request fail with ErrClosed; what was admitted still runs.

@@ -54,6 +54,12 @@ const (
 	// its batch moves the rate by staleWeight.
 	staleRate   = time.Second
 	staleWeight = 1.0 / 2
+
+	// aloneWeight is how far a run beside which nothing ran moves the rate of such runs. They are rare.
+	aloneWeight = 1.0 / 4
+
+	// leastPace: no device runs 128 tokens in less, so a shorter time says nothing.
+	leastPace = 100 * time.Microsecond
 )
 
 // longestPause is how many times as long as planned a batch may have taken to count for the rate: one that took longer did not compute, its
@@ -265,6 +271,19 @@ func (s *scheduler) addQueue(sh shape, rate float64) int {
 	defer s.mu.Unlock()
 	s.queues = append(s.queues, &queue{shape: sh, rate: rate, alone: rate, lists: [2]map[int]*list{{}, {}}})
 	return len(s.queues) - 1
+}
+
+// setPace tells how long a run of so many padded tokens takes a worker while no other runs, and beside all others.
+func (s *scheduler) setPace(queue, tokens int, alone, beside time.Duration) {
+	if alone < leastPace {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.queues[queue]
+	q.alone = float64(tokens) / alone.Seconds()
+	q.padded = float64(tokens) / max(alone, beside).Seconds()
+	q.rate = q.padded
 }
 
 // start opens the queue for jobs, which so many workers will take.
@@ -609,7 +628,7 @@ func (s *scheduler) finish(b batch, took time.Duration, failed int) {
 		if s.workers > 1 && b.alone && s.begun == b.serial {
 			// Beside others it would have taken between as long and as many times as long as there are workers. So it says nothing of the
 			// shared rates while they lie in between.
-			q.alone = learn(q.alone, padded, took, s.slice, staleWeight) // such runs are rare, and the next may be long after
+			q.alone = learn(q.alone, padded, took, s.slice, aloneWeight)
 			q.padded = learn(max(q.padded, q.rate), padded, within(took, s.workers, padded, max(q.padded, q.rate)), s.slice, weight)
 			q.rate = learn(q.rate, b.tokens, within(took, s.workers, b.tokens, q.rate), s.slice, weight)
 		} else {

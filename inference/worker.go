@@ -136,14 +136,44 @@ func (w *worker) warm(ctx context.Context) error {
 			if cols > c.hardLimit {
 				break
 			}
-			if err := ctx.Err(); err != nil {
+			if err := w.dry(ctx, q, cols); err != nil {
 				return err
 			}
-			row := ort.Row{IDs: make([]int32, cols), TypeOneAt: cols} // any ids will do
-			if _, err := w.streams[q].Run([]ort.Row{row}, cols); err != nil {
-				return fmt.Errorf("model %s: the first run of %d tokens: %w", c.info.ID, cols, err)
-			}
 		}
+	}
+	return nil
+}
+
+// lapCols is the longest of the lengths that a model was warmed with, 0 where it takes none of them.
+func (c *core) lapCols() int {
+	n := 0
+	for _, cols := range warmCols {
+		if cols <= c.hardLimit {
+			n = cols
+		}
+	}
+	return n
+}
+
+// lap is how long a run of one row of lapCols takes.
+func (w *worker) lap(ctx context.Context, queue int) (time.Duration, error) {
+	cols := w.engine.cores[queue].lapCols()
+	if cols == 0 {
+		return 0, nil
+	}
+	began := time.Now()
+	err := w.dry(ctx, queue, cols)
+	return time.Since(began), err
+}
+
+// dry runs one row of so many tokens, whatever they are.
+func (w *worker) dry(ctx context.Context, queue, cols int) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	row := ort.Row{IDs: make([]int32, cols), TypeOneAt: cols}
+	if _, err := w.streams[queue].Run([]ort.Row{row}, cols); err != nil {
+		return fmt.Errorf("model %s: a run of %d tokens before serving: %w", w.engine.cores[queue].info.ID, cols, err)
 	}
 	return nil
 }
