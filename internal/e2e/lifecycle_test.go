@@ -199,7 +199,9 @@ func TestSecondStart(t *testing.T) {
 					return err
 				}
 				i, err := d.Info()
-				if err == nil {
+				if err == nil && filepath.Base(filepath.Dir(path)) == "references" {
+					f.graphs[path] = fmt.Sprint(i.Size()) // the time is that of the last use
+				} else if err == nil {
 					f.graphs[path] = fmt.Sprint(i.Size(), i.ModTime())
 				}
 				return err
