@@ -68,7 +68,7 @@ class Server:
             )
         try:
             self.url = self._await_ready()
-            self.raw = httpx.Client(base_url=self.url, timeout=120, headers={"X-Request-Id": HARNESS, **self.auth})
+            self.raw = httpx.Client(base_url=self.url, timeout=600, headers={"X-Request-Id": HARNESS, **self.auth})
             info = self.raw.get("/info").json()
             self.version = info["version"]
             self.precision = {m["id"]: m["precision"] for m in info["models"]}
