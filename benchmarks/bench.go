@@ -75,6 +75,20 @@ func OpenBench(ctx context.Context, program, dataDir string, seed uint64, args .
 	return b, err
 }
 
+// OpenTexts is for a benchmark that runs no session of its own: texts measured by the default reranker of the store, and that model's encoder.
+func OpenTexts(ctx context.Context, store *models.Store, seed uint64) (*Texts, *Encoder, error) {
+	m, err := store.Resolve(ctx, models.DefaultReranker)
+	if err != nil {
+		return nil, nil, err
+	}
+	e, err := NewEncoder(m)
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := NewTexts(seed, e.Count)
+	return t, e, err
+}
+
 // Close closes all in the reverse order. failed is the error that the benchmark ended with, nil where it did not: then the server's log goes too.
 // It returns failed joined with what went wrong in closing.
 func (b *Bench) Close(failed error) error {

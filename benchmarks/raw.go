@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -33,14 +32,11 @@ func OpenRaw(rt *ort.Runtime, graphs string, m models.Manifest, info ModelInfo) 
 	if m.GraphSHA256 != info.SHA256 {
 		return nil, fmt.Errorf("%s: the server runs the file %s, the store has %s", m.ID, info.SHA256, m.GraphSHA256)
 	}
-	text, err := os.ReadFile(m.TokenizerPath)
+	encoder, err := NewEncoder(m)
 	if err != nil {
 		return nil, err
 	}
-	r := &Raw{Pad: 16}
-	if r.Encoder, err = NewEncoder(m, text); err != nil {
-		return nil, err
-	}
+	r := &Raw{Pad: 16, Encoder: encoder}
 	facts, err := graph.InspectFile(m.GraphPath)
 	if err != nil {
 		return nil, err

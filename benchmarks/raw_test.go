@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"math/rand/v2"
-	"os"
 	"testing"
 
 	"ragate/inference"
@@ -23,11 +22,7 @@ func encoder(t *testing.T, name string, kind models.Kind) *Encoder {
 	if m, err = m.As(kind); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(m.TokenizerPath)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := NewEncoder(m, text)
+	e, err := NewEncoder(m)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 
 	"ragate/inference"
 	"ragate/inference/ort"
@@ -61,7 +62,11 @@ type Encoder struct {
 }
 
 // NewEncoder reads the model's tokenizer.
-func NewEncoder(m models.Manifest, text []byte) (*Encoder, error) {
+func NewEncoder(m models.Manifest) (*Encoder, error) {
+	text, err := os.ReadFile(m.TokenizerPath)
+	if err != nil {
+		return nil, err
+	}
 	t, err := tokenize.Parse(text)
 	if err != nil {
 		return nil, err

@@ -74,19 +74,7 @@ func run(ctx context.Context, program, dataDir, out string, seed uint64, rounds 
 	if err != nil {
 		return err
 	}
-	m, err := store.Resolve(ctx, models.DefaultReranker)
-	if err != nil {
-		return err
-	}
-	text, err := os.ReadFile(m.TokenizerPath)
-	if err != nil {
-		return err
-	}
-	encoder, err := benchmarks.NewEncoder(m, text)
-	if err != nil {
-		return err
-	}
-	texts, err := benchmarks.NewTexts(seed, encoder.Count)
+	texts, encoder, err := benchmarks.OpenTexts(ctx, store, seed)
 	if err != nil {
 		return err
 	}

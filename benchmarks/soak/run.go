@@ -245,20 +245,7 @@ func verdict(r *benchmarks.Report) error {
 
 // write makes the cases.
 func (r *runner) write(ctx context.Context, dir string) error {
-	store := &models.Store{Dir: dir}
-	m, err := store.Resolve(ctx, models.DefaultReranker)
-	if err != nil {
-		return err
-	}
-	text, err := os.ReadFile(m.TokenizerPath)
-	if err != nil {
-		return err
-	}
-	enc, err := benchmarks.NewEncoder(m, text)
-	if err != nil {
-		return err
-	}
-	texts, err := benchmarks.NewTexts(r.seed, enc.Count)
+	texts, _, err := benchmarks.OpenTexts(ctx, &models.Store{Dir: dir}, r.seed)
 	if err != nil {
 		return err
 	}

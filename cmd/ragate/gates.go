@@ -87,7 +87,7 @@ func (f gateFlags) references() (*semantic.Set, error) {
 	return set, nil
 }
 
-// check finds what is wrong in the files that the settings name.
+// checkFiles finds what is wrong in the files that the settings name.
 func (f gateFlags) checkFiles() []error {
 	policies, err := f.policies()
 	errs := []error{err}
