@@ -227,6 +227,19 @@ func TestSecondStart(t *testing.T) {
 	if !bytes.Equal(first.measured, second.measured) {
 		t.Errorf("the second start measured again:\n%s\n%s", first.measured, second.measured)
 	}
+	// What a batch may hold follows from the pace, which every start measures anew.
+	for _, info := range []map[string]any{first.info, second.info} {
+		models, _ := info["models"].([]any)
+		for _, m := range append([]any{info}, models...) {
+			if n, _ := m.(map[string]any)["max_batch_tokens"].(float64); n < 1 {
+				t.Errorf("max_batch_tokens is %v in %v", n, m)
+			}
+			delete(m.(map[string]any), "max_batch_tokens")
+		}
+		if len(models) != 2 {
+			t.Errorf("/info lists %d models, want 2", len(models))
+		}
+	}
 	if !reflect.DeepEqual(first.info, second.info) {
 		t.Errorf("/info differs:\n%v\n%v", first.info, second.info)
 	}
