@@ -7,7 +7,12 @@
 // What it promises:
 //   - Only a whole message matches. Every word must belong to a phrase of the rules or to a filler between phrases, so a greeting in front
 //     of a question, or a word that contains a greeting, never bypasses.
-//   - Spelling does not matter where a reader would not see it: see package textnorm; accents and apostrophes are optional as well.
+//   - Spelling does not matter where a reader would not see it: see package textnorm; accents and apostrophes are optional as well, an
+//     umlaut may be "ae", "oe" or "ue", and an apostrophe a space. In patterns, which see messages without accents, that is for the rule's
+//     author to allow for ("fue?r").
+//   - The rules of all files apply to every message, since people mix languages. A word of one language that is a subject in another
+//     ("bon", "toll", "note") stands in phrases of several words only. Three and more consonants in capitals
+//     are an acronym (MDR), whatever a rule says of the word.
 //   - The same message in the same context has the same answer. A Matcher does not change after New, and any number of goroutines may use it.
 //   - A bad rule is an error that names file, line, rule and reason; all of them are reported at once ([Errors]). The examples and
 //     counter-examples of every rule are checked by New, so a rule set that breaks its own promises does not load.

@@ -25,8 +25,8 @@ type File struct {
 	Data []byte
 }
 
-// Default returns the rule files that come with the program: English, Dutch, German, French and Spanish. The first two are full; the
-// others hold greetings, thanks, replies and farewells.
+// Default returns the rule files that come with the program: English, Dutch, German, French and Spanish. All five know greetings, thanks,
+// confirmations, farewells and follow-ups; the first two have more wording than the others, above all of questions to the assistant.
 func Default() []File {
 	var files []File
 	for _, l := range []string{"en", "nl", "de", "fr", "es"} {
@@ -108,24 +108,32 @@ func New(files []File, o Options) (*Matcher, error) {
 	return l.m, nil
 }
 
-// load compiles rule files without looking at their examples.
-func load(files []File, o Options) *loader {
+// newLoader returns a loader without rules, with the words of the options.
+func newLoader(o Options) *loader {
 	l := &loader{
 		m: &Matcher{
 			length: o.Length, phrases: map[string]int{}, fillers: map[string]bool{}, conversational: map[string]bool{}, glossary: map[string]bool{},
 		},
 		defined: map[string]string{},
-		decoded: make([]fileYAML, len(files)),
 	}
+	for _, g := range o.Glossary {
+		for _, w := range spellings(g) {
+			l.m.glossary[w] = true
+		}
+	}
+	return l
+}
+
+// load compiles rule files without looking at their examples.
+func load(files []File, o Options) *loader {
+	l := newLoader(o)
+	l.decoded = make([]fileYAML, len(files))
 	switch o.Length {
 	case "":
 		l.m.length = LengthDefault
 	case LengthDefault, LengthStrict, LengthOff:
 	default:
 		l.fail("options", 0, "", "length_rule %q is none of default, strict, off", o.Length)
-	}
-	for _, g := range o.Glossary {
-		l.m.glossary[fold(textnorm.Plain(g))] = true
 	}
 	if len(files) == 0 {
 		l.fail("options", 0, "", "no rule files were given")
@@ -143,7 +151,6 @@ type loader struct {
 	m       *Matcher
 	errs    Errors
 	defined map[string]string // rule id → file:line
-	sources []string          // of the patterns, for the joint expression
 	decoded []fileYAML
 }
 
@@ -182,7 +189,7 @@ func (l *loader) decode(f File, into *fileYAML) bool {
 	return false
 }
 
-// add takes over the rules of one file, without compiling the joint expression.
+// add takes over the rules of one file, without what compile makes of all together.
 func (l *loader) add(name string, f *fileYAML) {
 	lang := f.Language.Value
 	if lang == "" {
@@ -193,14 +200,22 @@ func (l *loader) add(name string, f *fileYAML) {
 	}
 	words := func(list texts, into map[string]bool, field string, oneWord bool) {
 		for _, t := range list {
-			w := fold(textnorm.Plain(t.Value))
+			forms := spellings(t.Value)
 			switch {
-			case w == "":
+			case forms[0] == "":
 				l.fail(name, t.Line, "", "%s: %q holds no letters", field, t.Value)
-			case oneWord && strings.Contains(w, " "):
+			case oneWord && strings.Contains(forms[0], " "):
 				l.fail(name, t.Line, "", "%s: %q is more than one word", field, t.Value)
+			case oneWord:
+				for _, w := range forms {
+					if !strings.Contains(w, " ") {
+						into[w] = true
+					}
+				}
 			default:
-				into[w] = true
+				for _, w := range forms {
+					into[w] = true
+				}
 			}
 		}
 	}
@@ -242,20 +257,22 @@ func (l *loader) addRule(name, lang string, r *ruleYAML, here map[string]string)
 	index := len(l.m.rules)
 	l.m.rules = append(l.m.rules, rule{id: id, language: lang, about: r.About.Value, needsHistory: r.NeedsHistory, notAfterQuestion: r.NotAfterQuestion})
 	for _, p := range r.Phrases {
-		key := fold(textnorm.Plain(p.Value))
-		if key == "" {
+		forms := spellings(p.Value)
+		if forms[0] == "" {
 			l.fail(name, p.Line, id, "phrase %q holds no letters", p.Value)
 			continue
 		}
-		if other, twice := here[key]; twice {
-			if other != id {
-				l.fail(name, p.Line, id, "phrase %q stands in rule %s too", p.Value, other)
+		for i, key := range forms {
+			if other, twice := here[key]; twice {
+				if other != id && i == 0 {
+					l.fail(name, p.Line, id, "phrase %q stands in rule %s too", p.Value, other)
+				}
+				continue // the same phrase under another spelling
 			}
-			continue // the same phrase under another spelling
-		}
-		here[key] = id
-		if _, known := l.m.phrases[key]; !known {
-			l.m.phrases[key] = index
+			here[key] = id
+			if _, known := l.m.phrases[key]; !known {
+				l.m.phrases[key] = index
+			}
 		}
 	}
 	for _, p := range r.Patterns {
@@ -268,8 +285,7 @@ func (l *loader) addRule(name, lang string, r *ruleYAML, here map[string]string)
 		case p.Value != strings.ToLower(p.Value) && !strings.Contains(p.Value, `\`):
 			l.fail(name, p.Line, id, "pattern %q holds capitals, and messages are lower-cased first", p.Value)
 		default:
-			l.m.patterns = append(l.m.patterns, wordPattern{re: re, rule: index})
-			l.sources = append(l.sources, p.Value)
+			l.m.patterns = append(l.m.patterns, wordPattern{re: re, rule: index, first: firstBytes(p.Value)})
 		}
 	}
 }
@@ -290,15 +306,13 @@ func (l *loader) compile() {
 	for _, w := range slices.Sorted(maps.Keys(m.glossary)) {
 		delete(m.conversational, w)
 	}
-	if len(l.sources) == 0 {
-		return
+	for i, p := range m.patterns {
+		for b, begins := range p.first {
+			if begins {
+				m.beginning[b] = append(m.beginning[b], i)
+			}
+		}
 	}
-	joint, err := regexp.Compile(`^(?:` + strings.Join(l.sources, "|") + `)$`)
-	if err != nil {
-		l.fail("patterns", 0, "", "together they do not compile: %v", err)
-		return
-	}
-	m.anyPattern = joint
 }
 
 // check runs the examples and counter-examples. An example must bypass among all rules, and by its own rule where its file is alone:
@@ -307,7 +321,10 @@ func (l *loader) check(files []File, o Options) {
 	// The length rule is no rule of the file, and the strict one would swallow counter-examples: neither side may rely on it.
 	o.Length = LengthOff
 	for i, f := range files {
-		alone := load(files[i:i+1], o).m
+		one := newLoader(o)
+		one.add(f.Name, &l.decoded[i])
+		one.compile()
+		alone := one.m
 		for _, r := range l.decoded[i].Rules {
 			id := r.ID.Value
 			for _, e := range r.Examples {
@@ -342,6 +359,24 @@ func (l *loader) matchRules(text string, c Context) (Result, bool) {
 	m.length = LengthOff
 	return m.Match(text, c)
 }
+
+// spellings returns the folded forms in which people type a word or phrase, the usual one first: umlauts without their dots and as
+// "ae", "oe", "ue"; an apostrophe left out, and with a space in its place ("d accord").
+func spellings(s string) []string {
+	plain := textnorm.Plain(s)
+	forms := []string{fold(plain)}
+	for _, r := range []*strings.Replacer{umlauts, apostrophes} {
+		if other := r.Replace(plain); other != plain {
+			forms = append(forms, fold(other))
+		}
+	}
+	return forms
+}
+
+var (
+	umlauts     = strings.NewReplacer("ä", "ae", "ö", "oe", "ü", "ue")
+	apostrophes = strings.NewReplacer("'", " ")
+)
 
 // splitLine takes the line number off an error of the decoder.
 func splitLine(message string) (line int, reason string) {

@@ -3,6 +3,7 @@ package pattern
 import (
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -20,6 +21,8 @@ const (
 	maxBytes = 400
 	// maxRaw bounds what is cleaned to find that out: megabytes of it would take longer than a gate has.
 	maxRaw = 64 << 10
+	// minCapitals is the length in letters of the shortest word of a rule that capitals make an acronym of: "NP" and "KK" are typed so.
+	minCapitals = 3
 	// maxWords bounds the search over phrases for the same reason.
 	maxWords = 24
 )
@@ -71,7 +74,7 @@ type Matcher struct {
 	phrases        map[string]int // folded phrase → index in rules
 	longest        int            // words in the longest phrase
 	patterns       []wordPattern
-	anyPattern     *regexp.Regexp // one of patterns, anchored; nil when there are none
+	beginning      [256][]int // first byte of a text → indices of the patterns that may match it
 	fillers        map[string]bool
 	longestFiller  int
 	conversational map[string]bool
@@ -87,8 +90,43 @@ type rule struct {
 }
 
 type wordPattern struct {
-	re   *regexp.Regexp
-	rule int
+	re    *regexp.Regexp
+	rule  int
+	first [256]bool // the bytes that a match may begin with
+}
+
+// firstBytes returns the bytes that a text matched by the pattern may begin with. Past ASCII it does not look closely: every byte of
+// UTF-8 beyond it may begin one then. source must compile.
+func firstBytes(source string) (first [256]bool) {
+	parsed, err := syntax.Parse(source, syntax.Perl)
+	if err != nil {
+		panic("pattern: " + err.Error()) // the caller compiled it
+	}
+	prog, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		panic("pattern: " + err.Error())
+	}
+	seen := make([]bool, len(prog.Inst))
+	var walk func(pc uint32)
+	walk = func(pc uint32) {
+		if seen[pc] {
+			return
+		}
+		seen[pc] = true
+		switch i := &prog.Inst[pc]; i.Op {
+		case syntax.InstAlt, syntax.InstAltMatch:
+			walk(i.Out)
+			walk(i.Arg)
+		case syntax.InstCapture, syntax.InstNop, syntax.InstEmptyWidth:
+			walk(i.Out)
+		case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
+			for b := range first {
+				first[b] = first[b] || b >= utf8.RuneSelf || i.MatchRune(rune(b))
+			}
+		}
+	}
+	walk(uint32(prog.Start))
+	return first
 }
 
 // Rules returns the ids of the rules in the order in which they were read.
@@ -115,6 +153,9 @@ func (m *Matcher) Match(text string, c Context) (Result, bool) {
 	found, ok := m.cover(line, c)
 	switch {
 	case ok:
+		if w := m.acronym(text, line); w != "" {
+			return Result{Reason: fmt.Sprintf("%s reads as an acronym", w)}, false
+		}
 		r := m.rules[found.rule]
 		return Result{Rule: r.id, Language: r.language, Matched: line[found.from:found.to],
 			Reason: fmt.Sprintf("the whole message is small talk: %q is in rule %s", line[found.from:found.to], r.id)}, true
@@ -128,6 +169,23 @@ func (m *Matcher) Match(text string, c Context) (Result, bool) {
 			Reason: fmt.Sprintf("%q answers a question of the assistant, which may need the documents", line[found.from:found.to])}, false
 	}
 	return m.short(text, line, c)
+}
+
+// acronym returns a word of consonants that is typed in capitals and matters to a rule, or nothing: "mdr" laughs in French, MDR is a
+// regulation. In a message that is all capitals, more than one word is a raised voice.
+func (m *Matcher) acronym(text, line string) string {
+	if strings.Contains(line, " ") && !strings.ContainsFunc(text, unicode.IsLower) {
+		return ""
+	}
+	for w := range strings.FieldsSeq(text) {
+		if !textnorm.IsAcronym(w) {
+			continue
+		}
+		if word := fold(textnorm.Plain(w)); len(word) >= minCapitals && withoutVowels(word) && !m.fillers[word] {
+			return w
+		}
+	}
+	return ""
 }
 
 // short applies the length rule.
@@ -310,13 +368,11 @@ func (m *Matcher) cover(line string, c Context) (found covering, ok bool) {
 	return end.covering, end.blocked == notBlocked
 }
 
-// matchPatterns calls hit with the rule of each pattern that matches all of s.
+// matchPatterns calls hit with the rule of each pattern that matches all of s, which is not empty. Most words begin like no pattern, and
+// an expression costs far more than a look at one byte.
 func (m *Matcher) matchPatterns(s string, hit func(rule int)) {
-	if m.anyPattern == nil || !m.anyPattern.MatchString(s) {
-		return
-	}
-	for _, p := range m.patterns {
-		if p.re.MatchString(s) {
+	for _, i := range m.beginning[s[0]] {
+		if p := &m.patterns[i]; p.re.MatchString(s) {
 			hit(p.rule)
 		}
 	}

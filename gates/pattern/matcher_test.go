@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 type turn struct {
@@ -169,6 +170,34 @@ func TestLengthRule(t *testing.T) {
 	}
 	if r, ok := strict.Match("margins", Context{History: true}); !ok || r.Rule != RuleLength || !strings.Contains(r.Reason, "strict") {
 		t.Errorf("strict inside a conversation: %+v %t", r, ok)
+	}
+}
+
+// TestCapitals has words of rules that are acronyms when they are typed as such.
+func TestCapitals(t *testing.T) {
+	m := defaultMatcher(t)
+	for text, want := range map[string]bool{"mdr": true, "MDR": false, "mdr !": true, "MDR?": false, "ok MDR": false, "OK MDR": true, "Danke, LG": true, "NP": true, "THANKS": true} {
+		if r, ok := m.Match(text, Context{}); ok != want || r.Reason == "" {
+			t.Errorf("%q: bypass %t, want %t: %+v", text, ok, want, r)
+		}
+	}
+}
+
+// TestFirstBytes checks the index over patterns: a text that a pattern matches begins with a byte that the pattern is listed under.
+func TestFirstBytes(t *testing.T) {
+	for source, want := range map[string]string{"he+y": "h", "(?:ab|[c-e]f)?g": "acdeg", "x*y": "xy", "(?i)k": "Kk", `\bz`: "z"} {
+		var got []byte
+		for b, begins := range firstBytes(source) {
+			if begins && b < utf8.RuneSelf {
+				got = append(got, byte(b))
+			}
+		}
+		if string(got) != want {
+			t.Errorf("%s may begin with %q, want %q", source, got, want)
+		}
+	}
+	if !firstBytes("é")["é"[0]] {
+		t.Error("a pattern that begins with a letter beyond ASCII is not listed under its first byte")
 	}
 }
 
