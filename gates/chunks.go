@@ -3,8 +3,10 @@ package gates
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"ragate/gates/language"
 	"ragate/gates/policy"
 	"ragate/gates/quality"
 )
@@ -15,11 +17,26 @@ type ChunkGate struct {
 	scorer      Scorer
 	clock       Clock
 	fingerprint string
+	speaks      Languages
+}
+
+// Languages says what the model is for, so that a query in another language is noted. The zero value notes nothing.
+type Languages struct {
+	Detector LanguageDetector
+	Model    string   // its id, for the note
+	Of       []string // BCP 47 tags, or "multilingual"; empty: not stated, and nothing is noted
 }
 
 // NewChunkGate makes the gate of one policy. parts identify the model, for the fingerprint.
 func NewChunkGate(p policy.Policy, s Scorer, clock Clock, parts ...string) *ChunkGate {
 	return &ChunkGate{policy: p, scorer: s, clock: clock, fingerprint: p.Fingerprint(parts...)}
+}
+
+// Noting returns a gate that decides as g does, and notes a query in a language that the model is not for.
+func (g *ChunkGate) Noting(l Languages) *ChunkGate {
+	c := *g
+	c.speaks = l
+	return &c
 }
 
 // Policy names what decides.
@@ -40,7 +57,10 @@ type ChunkDecision struct {
 	Policy          PolicyRef
 	Model           ModelUse
 	Deciding, Total time.Duration
-	Err             error // why nothing could be scored; nil when something was, or when the time was too short
+	// QueryLanguage is the query's language as a BCP 47 tag, "" where it is not known, and LanguageNote says what that means for the
+	// scores, "" where it means nothing.
+	QueryLanguage, LanguageNote string
+	Err                         error // why nothing could be scored; nil when something was, or when the time was too short
 }
 
 // Decide scores the chunks and decides on each. The error is one of quality.Resolve's: a request that contradicts itself. When scoring
@@ -53,6 +73,10 @@ func (g *ChunkGate) Decide(ctx context.Context, r ChunkRequest) (ChunkDecision, 
 		return ChunkDecision{}, err
 	}
 	d := ChunkDecision{QueryTypeReason: why, Policy: g.Policy()}
+	if s := g.speaks; s.Detector != nil && len(s.Of) > 0 {
+		d.QueryLanguage = s.Detector.Language(r.Query)
+		d.LanguageNote, p.Caveat = foreign(d.QueryLanguage, s)
+	}
 	order := quality.ScoringOrder(nil, p, r.Chunks, began)
 	if len(order) > 0 {
 		texts := make([]string, len(order))
@@ -84,4 +108,16 @@ func (g *ChunkGate) Decide(ctx context.Context, r ChunkRequest) (ChunkDecision, 
 	d.Decision = quality.Decide(p, r.Query, r.Chunks, began)
 	d.Deciding, d.Total = g.clock().Sub(deciding), g.clock().Sub(began)
 	return d, nil
+}
+
+// foreign says that a query is in a language that the model is not for: as a note on the whole answer, and as what each reason that rests
+// on a score says. Both are "" when it is not known to be.
+func foreign(query string, model Languages) (note, caveat string) {
+	if language.Covers(model.Of, query) {
+		return "", ""
+	}
+	is, of := language.Name(query), language.Names(model.Of)
+	note = fmt.Sprintf("the query looks like %s, and the reranker %s is for %s: its relevance means little here, relevant chunks may be dropped and others kept; "+
+		"serve a multilingual reranker (--reranker, RAGATE_RERANKER)", is, model.Model, of)
+	return note, fmt.Sprintf("the query looks like %s and the reranker is for %s, so its relevance is doubtful", is, of)
 }

@@ -3,7 +3,7 @@
 //
 // Start at [NewQueryGate] and [NewChunkGate]. This package runs the stages in order and falls to the safe side when one fails; each stage is
 // a package of its own: pattern (wording), semantic (nearness to reference queries), quality (scores of chunks), policy (the
-// settings), evaluate (how good the decisions are), textnorm (what of a spelling counts).
+// settings), language (which one a query is in), evaluate (how good the decisions are), textnorm (what of a spelling counts).
 //
 // Not for HTTP, models or files: what the gates need of a model they declare here as interfaces ([Embedder], [Scorer]), and they are
 // handed times and deadlines.

@@ -24,6 +24,12 @@ type Scorer interface {
 	Score(ctx context.Context, query string, texts []string, o ScoreOptions) ([]ChunkScore, ModelUse, error)
 }
 
+// LanguageDetector tells the language of a query.
+type LanguageDetector interface {
+	// Language returns a BCP 47 tag, or "" when it is not sure.
+	Language(query string) string
+}
+
 // ScoreOptions are the settings of one Score.
 type ScoreOptions struct {
 	Deadline   time.Time

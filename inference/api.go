@@ -128,7 +128,8 @@ type Info struct {
 	Revision   string
 	SHA256     string // of the ONNX file as supplied, hex
 	Created    time.Time
-	Dimensions int // embedders; 0 for rerankers
+	Languages  []string // that the model is for: BCP 47 tags, or "multilingual"; empty: not stated
+	Dimensions int      // embedders; 0 for rerankers
 	MaxTokens  int
 	Pooling    string            // embedders: mean, cls, …
 	Prompts    map[string]string // prompt name → prefix

@@ -115,7 +115,7 @@ func (e *Engine) load(ctx context.Context, m models.Manifest, kind models.Kind, 
 	}
 	c.info = Info{
 		ID: m.ID, Aliases: m.Aliases, Kind: Kind(kind), Revision: m.Revision, SHA256: m.GraphSHA256, Created: m.Created,
-		MaxTokens: c.limit, Prompts: m.Prompts,
+		Languages: m.Languages, MaxTokens: c.limit, Prompts: m.Prompts,
 		Provider: string(c.plan.provider), Precision: string(c.plan.precision), DType: facts.WeightType.String(),
 		Streams: c.plan.streams, Threads: c.plan.threads, Warnings: append(slices.Clone(m.Notes), c.plan.warnings...),
 	}

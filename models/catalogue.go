@@ -22,6 +22,7 @@ type Entry struct {
 	Kind    Kind
 	Created time.Time // the hub's date
 
+	Languages  []string // see Manifest.Languages
 	MaxTokens  int
 	Dimensions int
 	Pooling    Pooling
@@ -60,7 +61,7 @@ func Catalogue() []Entry {
 	}
 	return []Entry{
 		{
-			ID: DefaultEmbedder, Aliases: []string{"e5-small-v2"}, Kind: KindEmbedder,
+			ID: DefaultEmbedder, Aliases: []string{"e5-small-v2"}, Kind: KindEmbedder, Languages: []string{"en"},
 			Created:   time.Date(2023, 5, 19, 0, 0, 0, 0, time.UTC),
 			MaxTokens: 512, Dimensions: 384, Pooling: PoolMean, Normalize: true,
 			Prompts: map[string]string{"query": "query: ", "passage": "passage: "},
@@ -76,7 +77,7 @@ func Catalogue() []Entry {
 			},
 		},
 		{
-			ID: DefaultReranker, Kind: KindReranker,
+			ID: DefaultReranker, Kind: KindReranker, Languages: []string{"en"},
 			Aliases: []string{"ms-marco-MiniLM-L-12-v2", "cross-encoder/ms-marco-MiniLM-L-12-v2", "ms-marco-MiniLM-L12-v2"},
 			// The hub shows its founding day for models older than its records.
 			Created:   time.Date(2022, 3, 2, 0, 0, 0, 0, time.UTC),
@@ -91,13 +92,13 @@ func Catalogue() []Entry {
 			},
 		},
 		{
-			ID: "cross-encoder/ms-marco-MiniLM-L6-v2", Kind: KindReranker,
+			ID: "cross-encoder/ms-marco-MiniLM-L6-v2", Kind: KindReranker, Languages: []string{"en"},
 			Aliases:   []string{"ms-marco-MiniLM-L-6-v2", "cross-encoder/ms-marco-MiniLM-L-6-v2", "ms-marco-MiniLM-L6-v2"},
 			Created:   time.Date(2022, 3, 2, 0, 0, 0, 0, time.UTC),
 			MaxTokens: 512, Labels: 1, Output: "logits", HubFile: "onnx/model.onnx",
 		},
 		{
-			ID: "sentence-transformers/all-MiniLM-L6-v2", Aliases: []string{"all-MiniLM-L6-v2"}, Kind: KindEmbedder,
+			ID: "sentence-transformers/all-MiniLM-L6-v2", Aliases: []string{"all-MiniLM-L6-v2"}, Kind: KindEmbedder, Languages: []string{"en"},
 			Created: time.Date(2022, 3, 2, 0, 0, 0, 0, time.UTC),
 			// tokenizer.json has 128 baked in; the model's own sentence_bert_config.json says 256.
 			MaxTokens: 256, Dimensions: 384, Pooling: PoolMean, Normalize: true, HubFile: "onnx/model.onnx",

@@ -78,6 +78,9 @@ type Manifest struct {
 	Normalize  bool              // scale the pooled vector to length 1
 	Prompts    map[string]string // prompt name → prefix, e.g. "query" → "query: "; never nil
 
+	// Languages are those that the model is for, as its card states them: BCP 47 tags, or Multilingual. Empty: not stated.
+	Languages []string
+
 	// Labels is the number of scores a reranker's head yields (config.json's num_labels), 0 when no file says it.
 	// Relevant is the column that means "relevant" where there are two; -1 when the labels' names do not tell.
 	Labels, Relevant int

@@ -21,6 +21,7 @@ type override struct {
 	Graph      *string           `json:"graph"` // the ONNX file to use, relative to the folder
 	Pooling    *Pooling          `json:"pooling"`
 	Normalize  *bool             `json:"normalize"`
+	Languages  []string          `json:"languages"` // BCP 47 tags, or ["multilingual"]
 	MaxTokens  *int              `json:"max_tokens"`
 	Dimensions *int              `json:"dimensions"`
 	Prompts    map[string]string `json:"prompts"`
@@ -67,6 +68,11 @@ func readOverride(dir string) (override, error) {
 	if o.Relevant != nil && *o.Relevant != 0 && *o.Relevant != 1 {
 		bad("relevant", *o.Relevant, "0 or 1")
 	}
+	for i, l := range o.Languages {
+		if !isLanguage(l) {
+			bad(fmt.Sprintf("languages[%d]", i), fmt.Sprintf("%q", l), "a language tag such as nl or pt-BR, or "+Multilingual)
+		}
+	}
 	return o, errors.Join(errs...)
 }
 
@@ -85,6 +91,9 @@ func (o override) apply(m *Manifest) {
 	set(&m.Output, o.Output)
 	set(&m.Labels, o.Labels)
 	set(&m.Relevant, o.Relevant)
+	if o.Languages != nil {
+		m.Languages = o.Languages
+	}
 	if o.Prompts != nil {
 		m.Prompts = o.Prompts
 	}

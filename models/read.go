@@ -92,6 +92,7 @@ type (
 		NEmbd         int            `json:"n_embd"` // GPT-2's names, used by some BERT descendants
 		NumLabels     int            `json:"num_labels"`
 		ID2Label      map[string]any `json:"id2label"`
+		Language      any            `json:"language"` // no standard field; some exporters write what the card says
 	}
 	tokenizerConfigJSON struct {
 		MaxLength *float64 `json:"model_max_length"` // 1e30 means unknown
@@ -167,6 +168,7 @@ func readManifest(in folderOf) (Manifest, error) {
 	m.Labels, m.Relevant = labelsOf(cfg)
 	r.pipeline(&m, modules, hasModules)
 	r.prompts(&m)
+	r.languages(&m, cfg)
 	r.maxTokens(&m, cfg, tcfg, base)
 	if r.err != nil {
 		return fail("", "its files cannot be read", "", r.err)

@@ -38,6 +38,11 @@ type Report struct {
 	Revision string
 	Dir      string
 	Files    []FileReport // sorted by path
+	// Tokenizer is the model's tokenizer file, "" when the files are not as pinned, and Golden the reference that lies beside it (see
+	// GoldenFile), "" for none.
+	Tokenizer, Golden string
+	// Err is why a model cannot be used although its files are as pinned.
+	Err error
 }
 
 // OK reports whether every pinned file is there and as pinned.
@@ -56,6 +61,7 @@ func (s *Store) Verify(ref string) (Report, error) {
 	}
 	var pinned []files.File
 	rep := Report{Model: r.name()}
+	in := folderOf{id: r.name(), aliases: r.aliases(), entry: r.entry}
 	if r.packaged {
 		rep.Source, rep.Dir, rep.Revision = SourcePackage, s.modelDir(r.entry.ID), r.entry.Package.Wheel.Name+"-"+r.entry.Package.Wheel.Version
 		pinned = r.entry.Package.Files
@@ -73,12 +79,19 @@ func (s *Store) Verify(ref string) (Report, error) {
 			return Report{}, err
 		}
 		rep.Source, rep.Dir, rep.Revision = SourceHub, c.Snapshot(r.repo, locked.Commit), locked.Commit
+		in.graph = locked.Graph
 		for _, f := range locked.Files {
 			pinned = append(pinned, f.File)
 		}
 	}
-	rep.Files, err = compare(rep.Dir, pinned)
-	return rep, err
+	if rep.Files, err = compare(rep.Dir, pinned); err != nil {
+		return rep, err
+	}
+	in.dir = rep.Dir
+	for _, f := range pinned {
+		in.paths = append(in.paths, f.Path)
+	}
+	return rep, rep.findTokenizer(in, s.modelDir(r.name()))
 }
 
 // VerifyRuntime compares all files of the ONNX Runtime library with what was recorded when they were extracted.
@@ -109,7 +122,7 @@ func compare(dir string, pinned []files.File) ([]FileReport, error) {
 		return nil, err
 	}
 	var out []FileReport
-	known := map[string]bool{OverrideFile: true}
+	known := map[string]bool{OverrideFile: true, GoldenFile: true}
 	for _, f := range pinned {
 		known[f.Path] = true
 		fr := FileReport{Path: f.Path, State: FileOK}
@@ -151,7 +164,7 @@ func verifyLocal(r reference) (Report, error) {
 		}
 		rep.Files = append(rep.Files, FileReport{Path: p, State: FileUnpinned, Got: "sha256:" + sum})
 	}
-	return rep, nil
+	return rep, rep.findTokenizer(folderOf{id: r.name(), dir: r.folder, paths: paths, graph: r.file}, r.folder)
 }
 
 // Listed is one line of List.
@@ -159,7 +172,8 @@ type Listed struct {
 	Reference string // what to give to Resolve, Pull and Verify
 	ID        string
 	Aliases   []string
-	Kind      Kind // KindUnknown for models outside the catalogue: only reading their files tells
+	Kind      Kind     // KindUnknown for models outside the catalogue: only reading their files tells
+	Languages []string // likewise; see Manifest.Languages
 	Source    Source
 	Revision  string // the commit or the package; "" when not fetched yet
 	Default   bool   // served when nothing else is asked for
@@ -199,7 +213,7 @@ func (s *Store) List() ([]Listed, error) {
 		return x
 	}
 	for _, e := range Catalogue() {
-		x := Listed{Reference: e.ID, ID: e.ID, Aliases: e.Aliases, Kind: e.Kind, Source: SourceHub, Default: e.ID == DefaultEmbedder || e.ID == DefaultReranker}
+		x := Listed{Reference: e.ID, ID: e.ID, Aliases: e.Aliases, Kind: e.Kind, Languages: e.Languages, Source: SourceHub, Default: e.ID == DefaultEmbedder || e.ID == DefaultReranker}
 		if e.Package != nil {
 			x.Source, x.Revision, x.Dir = SourcePackage, e.Package.Wheel.Name+"-"+e.Package.Wheel.Version, s.modelDir(e.ID)
 			here(&x, e.Package.Files)
@@ -219,7 +233,7 @@ func (s *Store) List() ([]Listed, error) {
 		repo, _, _ := strings.Cut(key, "@")
 		x := Listed{Reference: key, ID: repo, Source: SourceHub}
 		if e, ok := lookup(repo); ok {
-			x.Aliases, x.Kind = e.Aliases, e.Kind
+			x.Aliases, x.Kind, x.Languages = e.Aliases, e.Kind, e.Languages
 		}
 		out = append(out, fromLock(x, repo, l.Models[key]))
 	}

@@ -128,7 +128,7 @@ func wanted(graph string, paths []string) []string {
 			keep = depth <= 1 && dir != "openvino" // also those of modules, which modules.json may call anything: 1_Pooling, 2_Dense
 		case "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt":
 			keep = depth == 0 || dir == path.Dir(graph) || depth == 1 && strings.HasPrefix(dir, "0_")
-		case "modules.json", "config_sentence_transformers.json":
+		case "modules.json", "config_sentence_transformers.json", cardFile, GoldenFile:
 			keep = depth == 0
 		}
 		if strings.HasPrefix(base, "sentence_") && strings.HasSuffix(base, "_config.json") {

@@ -33,7 +33,7 @@ func tinyRepo(weights int) map[string][]byte {
 		"onnx/model.onnx":                   hubtest.ONNX(weights, ""),
 		"onnx/model_qint8.onnx":             hubtest.ONNX(weights+1, ""),
 		"model.safetensors":                 []byte("not wanted"),
-		"README.md":                         []byte("not wanted"),
+		"README.md":                         []byte("---\nlicense: mit\nlanguage:\n- en\n- nl\ntags: [x]\n---\n# Tiny\n"),
 		"openvino/config.json":              []byte("{}"),
 		"pytorch_model.bin":                 []byte("not wanted"),
 	}
@@ -69,11 +69,11 @@ func TestPullAndResolve(t *testing.T) {
 	m := pull(t, st, tiny)
 	if wrong := differ("id", m.ID, tiny, "kind", m.Kind, models.KindEmbedder, "source", m.Source, models.SourceHub, "revision", m.Revision, commit, "tokens", m.MaxTokens, 256,
 		"pooling", m.Pooling, models.PoolMean, "normalize", m.Normalize, true, "query", m.Prompts["query"], "q: ", "graph", m.GraphSHA256, hubtest.SHA256(repo["onnx/model.onnx"]),
-		"tokenizer", m.TokenizerSHA256, hubtest.SHA256(repo["tokenizer.json"]), "dtype", m.DType, "float32", "year", m.Created.Year(), 2021); wrong != "" {
+		"tokenizer", m.TokenizerSHA256, hubtest.SHA256(repo["tokenizer.json"]), "dtype", m.DType, "float32", "year", m.Created.Year(), 2021, "languages", strings.Join(m.Languages, " "), "en nl"); wrong != "" {
 		t.Errorf("%s\n%+v", wrong, m)
 	}
 	for _, q := range s.Requests() {
-		for _, no := range []string{"safetensors", "README", ".bin", "qint8"} {
+		for _, no := range []string{"safetensors", ".bin", "qint8"} {
 			if strings.Contains(q.Path, no) {
 				t.Errorf("fetched %s", q.Path)
 			}
@@ -447,5 +447,32 @@ func TestPullsByProcessesAtOnce(t *testing.T) {
 		if _, err := st.Resolve(t.Context(), ref); err != nil {
 			t.Errorf("%s: %v", ref, err)
 		}
+	}
+}
+
+// TestVerifyFindsTheGoldenFileOfAModelOfTheHub: its folder is the hub's cache, so the user's file lies where the user's declarations do.
+func TestVerifyFindsTheGoldenFileOfAModelOfTheHub(t *testing.T) {
+	s := hubtest.Start(t)
+	s.Put(tiny, hubtest.Commit("one"), tinyRepo(1000))
+	st := hubStore(t, s)
+	m := pull(t, st, tiny)
+	own := filepath.Join(st.Dir, "models", "acme--tiny-embedder")
+	if err := os.MkdirAll(own, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	golden := filepath.Join(own, models.GoldenFile)
+	if err := os.WriteFile(golden, []byte("{}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	rep, err := st.Verify(tiny)
+	if err != nil || !rep.OK() || rep.Err != nil || rep.Golden != golden || rep.Tokenizer != m.TokenizerPath {
+		t.Errorf("%+v, %v", rep, err)
+	}
+	// One that is damaged is not looked into.
+	if err := os.WriteFile(m.TokenizerPath, []byte(`{"model":[]}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := st.Verify(tiny); err != nil || rep.OK() || rep.Tokenizer != "" || rep.Golden != "" {
+		t.Errorf("%+v, %v", rep, err)
 	}
 }

@@ -419,6 +419,12 @@ func appendChunkDecision(b []byte, d *gates.ChunkDecision, chunks []chunk, withT
 	b = appendFloat64(append(b, `,"threshold":`...), float64(s.Threshold))
 	b = appendMember(b, "query_type", string(s.QueryType))
 	b = appendMember(b, "scored_by", string(s.ScoredBy))
+	if d.QueryLanguage != "" {
+		b = appendMember(b, "query_language", d.QueryLanguage)
+	}
+	if d.LanguageNote != "" {
+		b = appendMember(b, "language_note", d.LanguageNote)
+	}
 	b = append(b, '}')
 	b = appendPolicy(b, d.Policy)
 	return append(appendTimings(b, []stageTime{{"tokenize", d.Model.Tokenize}, {"queue", d.Model.Queue}, {"inference", d.Model.Inference},

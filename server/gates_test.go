@@ -149,7 +149,7 @@ func gateServer(t testing.TB, change func(*Config)) (*Server, *stubModel, *stubM
 		if err := q.SetReferences(refs); err != nil {
 			t.Fatal(err)
 		}
-		g.Query[p.Name], g.Chunks[p.Name] = q, gates.NewChunkGate(p, scorer, clock, "stub")
+		g.Query[p.Name], g.Chunks[p.Name] = q, gates.NewChunkGate(p, scorer, clock, "stub").Noting(gates.Languages{Detector: firstWord{}, Model: "stub", Of: r.info.Languages})
 	}
 	g.Reload = func(ctx context.Context) (ReferenceSet, error) {
 		if e.before != nil {
@@ -161,6 +161,47 @@ func gateServer(t testing.TB, change func(*Config)) (*Server, *stubModel, *stubM
 	}
 	s.SetReady(Engine{Models: []Model{e, r}, Gates: g, Stats: func() inference.Stats { return inference.Stats{MaxQueuedTokens: 262144} }})
 	return s, e, r, scorer
+}
+
+// firstWord takes a query for the language that its first word names: "lang:nl what". Others it does not know.
+type firstWord struct{}
+
+func (firstWord) Language(query string) string {
+	word, _, _ := strings.Cut(query, " ")
+	tag, ok := strings.CutPrefix(word, "lang:")
+	if !ok {
+		return ""
+	}
+	return tag
+}
+
+// A query in a language that the reranker is not for is noted in the metadata, and in the reason of what was scored.
+func TestGateChunksLanguage(t *testing.T) {
+	s, _, _, _ := gateServer(t, nil)
+	ask := func(query string) chunkAnswer {
+		w := do(s, "POST", chunksRoute, `{"query":"`+query+`","chunks":[{"text":"a b c"},{"text":"d"}],"explain":true}`)
+		var a chunkAnswer
+		if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || w.Code != 200 || len(a.Chunks) != 2 {
+			t.Fatalf("%s: %d %s", query, w.Code, w.Body)
+		}
+		return a
+	}
+	a := ask("lang:nl a b")
+	note, _ := a.Metadata["language_note"].(string)
+	if a.Metadata["query_language"] != "nl" || !strings.Contains(note, "looks like Dutch, and the reranker stub is for English and German") {
+		t.Errorf("%v", a.Metadata)
+	}
+	for _, c := range a.Chunks {
+		if !strings.HasSuffix(c.Reason, "; the query looks like Dutch and the reranker is for English and German, so its relevance is doubtful") {
+			t.Errorf("%s", c.Reason)
+		}
+	}
+	for query, tag := range map[string]any{"lang:en a b": "en", "lang:de a b": "de", "a b": nil} {
+		a := ask(query)
+		if note, has := a.Metadata["language_note"]; has || a.Metadata["query_language"] != tag || strings.Contains(a.Chunks[0].Reason, "looks like") {
+			t.Errorf("%s: %v, %v, %s", query, a.Metadata["query_language"], note, a.Chunks[0].Reason)
+		}
+	}
 }
 
 // reloadCommand is the text by which a stub's before knows a reload.

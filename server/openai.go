@@ -180,5 +180,13 @@ func (s *Server) appendModel(b []byte, m loaded) []byte {
 		b = append(b, `,"dimensions":`...)
 		b = appendInt(b, m.info.Dimensions)
 	}
+	b = append(b, `,"languages":[`...)
+	for i, l := range m.info.Languages {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(b, l)
+	}
+	b = append(b, ']')
 	return append(b, '}')
 }

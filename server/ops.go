@@ -78,6 +78,7 @@ type modelInfo struct {
 	Kind            inference.Kind    `json:"kind"`
 	Revision        string            `json:"revision,omitempty"`
 	SHA256          string            `json:"sha256"`
+	Languages       []string          `json:"languages"` // empty: not stated
 	Dimensions      int               `json:"dimensions,omitempty"`
 	MaxTokens       int               `json:"max_tokens"`
 	Pooling         string            `json:"pooling,omitempty"`
@@ -159,7 +160,7 @@ func (s *Server) info(x *exchange) error {
 	for _, m := range models {
 		i := m.Info()
 		out.Models = append(out.Models, modelInfo{
-			ID: i.ID, Aliases: i.Aliases, Kind: i.Kind, Revision: i.Revision, SHA256: i.SHA256,
+			ID: i.ID, Aliases: i.Aliases, Kind: i.Kind, Revision: i.Revision, SHA256: i.SHA256, Languages: append([]string{}, i.Languages...),
 			Dimensions: i.Dimensions, MaxTokens: m.maxTokens(s.cfg.MaxTokens), Pooling: i.Pooling, Prompts: i.Prompts,
 			Provider: i.Provider, Precision: i.Precision, DType: i.DType, Streams: i.Streams, Threads: i.Threads, BatchTokens: i.BatchTokens,
 			BatchInvariance: newDrift(i.Kind, i.Drift), Fidelity: newFidelity(i), Warnings: append([]string{}, i.Warnings...),

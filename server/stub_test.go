@@ -44,7 +44,7 @@ func stubEmbedder() *stubModel {
 func stubReranker() *stubModel {
 	return &stubModel{info: inference.Info{
 		ID: "stub/reranker", Aliases: []string{"reranker"}, Kind: inference.KindReranker, SHA256: "bb22",
-		Created: time.Unix(1700000001, 0), MaxTokens: 512,
+		Created: time.Unix(1700000001, 0), Languages: []string{"en", "de-CH"}, MaxTokens: 512,
 		Provider: "cpu", Precision: "int8", DType: "int8", Streams: 2, Threads: 1, BatchTokens: 4096,
 		Drift: inference.Drift{MaxLogit: 0.001, Rows: 16}, Warnings: []string{"a warning"},
 	}}

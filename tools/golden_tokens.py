@@ -9,7 +9,11 @@
         tokenize/testdata: what the reference makes of texts, code points, pairs and small tokenizers of other settings.
         TOKENIZER.JSON is that of e5-small-v2 (bert-base-uncased's vocabulary), FOLDER holds corpus.jsonl and queries.jsonl.
 
-Run it from anywhere with a Python that has `tokenizers` (VERSION below); the files it writes are committed.
+    golden_tokens.py model --tokenizer TOKENIZER.JSON [--texts FILE] [--offsets] --out tokens.golden.jsonl
+        a golden file for any model, for `ragate models verify` to compare with: the ids of texts of many scripts, of pairs, and under
+        limits. FILE adds texts of your own, one a line. Package tokenize/golden describes the file.
+
+Run it from anywhere with a Python that has `tokenizers`; the files of the first two are committed and come from VERSION below.
 """
 
 import argparse
@@ -472,16 +476,85 @@ def golden(args):
     write_jsonl_gz("variants.jsonl.gz", variants(source))
 
 
+# Texts for a model of any family: scripts, and what tokenizers trip over.
+MODEL_TEXTS = [
+    "What is the notice period for a rental contract?", "Wat is de opzegtermijn van een huurcontract?", "Wie hoch ist die K\u00fcndigungsfrist f\u00fcr die Stra\u00dfe?",
+    "Quel est le d\u00e9lai de pr\u00e9avis\u202f? C\u2019est l\u2019\u0153uvre de No\u00ebl.", "\u00bfCu\u00e1l es el plazo de preaviso, se\u00f1or?", "Qual \u00e8 il termine di preavviso?", "Qual \u00e9 o prazo? N\u00e3o sei.",
+    "Jaki jest okres wypowiedzenia? \u0141\u00f3d\u017a", "Jak\u00e1 je v\u00fdpov\u011bdn\u00ed lh\u016fta? \u017dlu\u0165ou\u010dk\u00fd k\u016f\u0148", "\u0130stanbul'da ka\u00e7 g\u00fcn? I\u015f\u0131k", "Vuk\u0107evi\u0107, \u010capljina \u0111",
+    "\u00deetta er \u00edslenska: \u00e6\u00f0i", "S\u00e5 ska vi s\u00e4ga \u00f6", "\u0393\u03b5\u03b9\u03ac \u03c3\u03bf\u03c5 \u03ba\u03cc\u03c3\u03bc\u03b5 \u1f08\u03b8\u03ae\u03bd\u03b7\u03c2", "\u041a\u0430\u043a\u043e\u0439 \u0441\u0440\u043e\u043a? \u0451\u0436\u0438\u043a \u0439\u043e\u0434", "\u042f\u043a\u0438\u0439 \u0441\u0442\u0440\u043e\u043a? \u0457\u0457 \u0491\u0430\u043d\u043e\u043a",
+    "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd \u05e9\u05c1\u05b8\u05dc\u05d5\u05b9\u05dd", "\u0645\u0627 \u0647\u064a \u0645\u062f\u0629 \u0627\u0644\u0625\u0634\u0639\u0627\u0631\u061f \u0643\u064e\u062a\u064e\u0628\u064e", "\u0641\u0627\u0631\u0633\u06cc \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\u0928\u094b\u091f\u093f\u0938 \u0915\u0940 \u0905\u0935\u0927\u093f \u0915\u094d\u092f\u093e \u0939\u0948?", "\u09a8\u09cb\u099f\u09bf\u09b6", "\u0b95\u0bbe\u0bb2\u0bae\u0bcd \u0b8e\u0ba9\u0bcd\u0ba9?",
+    "\u0c28\u0c4b\u0c1f\u0c40\u0c38\u0c41", "\u0e23\u0e30\u0e22\u0e30\u0e40\u0e27\u0e25\u0e32\u0e41\u0e08\u0e49\u0e07\u0e01\u0e35\u0e48\u0e27\u0e31\u0e19", "\u10e0\u10d0\u10db\u10d3\u10d4\u10dc\u10d8 \u10d3\u10e6\u10d4\u10d0?", "\u053b\u0576\u0579\u055e\u057a\u0565\u057d \u0565\u057d", "\u1240\u1295 \u12f5\u1275 \u1290\u12cd", "\u179f\u17bd\u179f\u17d2\u178f\u17b8", "\u1019\u103c\u1014\u103a\u1019\u102c",
+    "\u901a\u77e5\u671f\u662f\u591a\u4e45\uff1f", "\u89e3\u7d04\u306e\u901a\u77e5\u671f\u9593\u306f\uff1f \u304c \u304b\u3099 \uff76\uff9e", "\ud1b5\uc9c0 \uae30\uac04\uc740? \u1112\u1161\u11ab", "\U00020000\U0002a6d6", "Ti\u1ebfng Vi\u1ec7t c\u00f3 d\u1ea5u", "Ti\u0065\u0302\u0301ng",
+    "", " ", "  two  spaces  ", "\ttab\nline\r\nend", "\u00a0no-break\u2003em\u3000wide", "a\u200bb\u200db\u2060c\ufeffd", "soft\u00adhyphen", "\u202eright to left\u202c", "a\u0000b\u0007c\u001b[0m",
+    "\ufb01nd \ufb03x \u2167 \u2460 \u00bd \u00b2 \u2122", "\uff28\uff25\uff2c\uff2c\uff2f \uff11\uff12\uff13", "e\u0301 \u00e9 E\u0301 \u00c9 \u0130 i\u0307", "h\u0337\u0317e\u0335l\u0336l\u0335o", "\U0001d525\U0001d522\U0001d529\U0001d529\U0001d52c",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f44d\U0001f3fd \U0001f1f3\U0001f1f1 \u2764\ufe0f 1\ufe0f\u20e3", "\ue000\uf8ff \U000f0000", "\ufffd\ufffe", "don't can't won't it's 'tis", "U.S.A. e.g. 3.14 1,000,000 50% $9.99 \u20ac5",
+    "snake_case camelCase kebab-case a/b/c C:\\path", "https://example.org/a?b=c&d=%20#e user@example.org", "if (a >= b && c != d) { return x[0]; }", "{\"json\": [1, null]}", "<s> </s> <unk> <pad> <mask>", "[CLS] [SEP] [UNK] [PAD] [MASK]",
+    "<|endoftext|> <bos> <eos>", "\u2581under \u2581\u2581", "##ing ##", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "ha" * 150, "\u00e9" * 120, "\u4e2d" * 60, "word " * 80, "!?!?...,,;;::--__", "\u201cquotes\u201d \u2018single\u2019 \u00abguillemets\u00bb \u2014 dash\u2026",
+]
+MODEL_PAIRS = [
+    ("What is the notice period?", "The notice period is two months."), ("Wat is de opzegtermijn?", "De opzegtermijn bedraagt twee maanden."), ("\u901a\u77e5\u671f\uff1f", "\u4e24\u4e2a\u6708\u3002"),
+    ("", ""), ("a", ""), ("", "b"), (" a ", " b "), ("[SEP] </s>", "<s> [CLS]"), ("one two three four five six seven", "eins zwei drei vier f\u00fcnf sechs sieben acht neun zehn " * 4),
+    ("een twee drie " * 20, "one"), ("\U0001f468\u200d\U0001f469\u200d\U0001f467", "\ufb03x"),
+]
+
+
+def model_cases(t, texts, offsets):
+    def case(name, text, pair=None, limit=None, strategy=None, side=None):
+        row = {"name": name, "text": text, "pair": pair, "max_length": limit, "strategy": strategy, "side": side}
+        t.no_truncation()
+        if limit is not None:
+            t.enable_truncation(limit, strategy=strategy, direction=side)
+        try:
+            e = t.encode(text) if pair is None else t.encode(text, pair)
+        except Exception as err:  # the reference raises a bare Exception
+            return row | {"want_error": str(err)}
+        row |= {"want_ids": e.ids, "want_type_ids": e.type_ids}
+        if offsets and pair is None and limit is None:
+            row["want_offsets"] = e.offsets
+        return row
+
+    for i, text in enumerate(texts):
+        yield case(f"text {i}", text)
+    for i, (a, b) in enumerate(MODEL_PAIRS):
+        yield case(f"pair {i}", a, b)
+    special = t.num_special_tokens_to_add(True)
+    for limit in [special + 1, special + 2, 16, 33]:
+        for side in ["right", "left"]:
+            for i, text in enumerate([texts[0], texts[1], "", "word " * 80]):
+                yield case(f"text {i} in {limit}, {side}", text, None, limit, "longest_first", side)
+            for strategy in ["longest_first", "only_first", "only_second"]:
+                for i, (a, b) in enumerate(MODEL_PAIRS):
+                    yield case(f"pair {i} in {limit}, {strategy}, {side}", a, b, limit, strategy, side)
+
+
+def model(args):
+    t = Tokenizer.from_file(args.tokenizer)
+    t.no_padding()
+    texts = list(MODEL_TEXTS)
+    if args.texts:
+        texts += [x for x in pathlib.Path(args.texts).read_text(encoding="utf-8").split("\n") if x]
+    rows = list(model_cases(t, texts, args.offsets))
+    pathlib.Path(args.out).write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows), encoding="utf-8")
+    print(f"{args.out}: {len(rows)} cases by tokenizers {tokenizers.__version__}")
+
+
 def main():
-    if tokenizers.__version__ != VERSION:
-        sys.exit(f"tokenizers {tokenizers.__version__} is installed, the committed files come from {VERSION}: pip install tokenizers=={VERSION}")
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = p.add_subparsers(dest="command", required=True)
     commands.add_parser("tables")
     g = commands.add_parser("golden")
     g.add_argument("--tokenizer", required=True)
     g.add_argument("--cranfield", required=True)
+    m = commands.add_parser("model")
+    m.add_argument("--tokenizer", required=True)
+    m.add_argument("--texts", help="texts of your own, one a line")
+    m.add_argument("--offsets", action="store_true", help="also the place of each token")
+    m.add_argument("--out", required=True)
     args = p.parse_args()
+    if args.command == "model":
+        return model(args)
+    if tokenizers.__version__ != VERSION:
+        sys.exit(f"tokenizers {tokenizers.__version__} is installed, the committed files come from {VERSION}: pip install tokenizers=={VERSION}")
     if args.command == "tables":
         tables()
     else:

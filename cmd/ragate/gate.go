@@ -124,7 +124,8 @@ func withDefault(body []byte, name string, value any) []byte {
 	return out
 }
 
-// printChunks writes an answer of the chunk gate as lines: decision, id (or else index), relevance (- without one), reason.
+// printChunks writes an answer of the chunk gate as lines: decision, id (or else index), relevance (- without one), reason; then what there
+// is to say of the whole.
 func printChunks(w io.Writer, answer []byte) error {
 	type chunk struct {
 		ID        json.RawMessage
@@ -139,6 +140,9 @@ func printChunks(w io.Writer, answer []byte) error {
 		Why             string `json:"insufficient_reason"`
 		Expanded        string `json:"expanded_query"`
 		Context         string
+		Metadata        struct {
+			LanguageNote string `json:"language_note"`
+		}
 	}
 	if err := decodeJSON(answer, &a); err != nil {
 		return err
@@ -156,6 +160,9 @@ func printChunks(w io.Writer, answer []byte) error {
 	}
 	if a.Insufficient {
 		fmt.Fprintf(&b, "insufficient context\t%s\n", a.Why)
+	}
+	if note := a.Metadata.LanguageNote; note != "" {
+		fmt.Fprintf(&b, "language\t%s\n", note)
 	}
 	if a.Expanded != "" {
 		fmt.Fprintf(&b, "retrieve again with\t%s\n", a.Expanded)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ragate/gates"
+	"ragate/gates/language"
 	"ragate/gates/pattern"
 	"ragate/gates/policy"
 	"ragate/gates/semantic"
@@ -25,6 +26,7 @@ type gateFlags struct {
 	Policies   []string `env:"RAGATE_POLICIES" placeholder:"FILE" help:"Policy files (YAML). One named default replaces the built-in policy."`
 	References string   `env:"RAGATE_REFERENCES" placeholder:"FILE" help:"Reference queries (YAML) of the query gate's semantic stage. Default: the built-in ones."`
 	Rules      []string `env:"RAGATE_RULES" placeholder:"FILE" help:"Pattern files (YAML) of the query gate, one per language. Default: the built-in ones."`
+	Language   string   `name:"gate-language" env:"RAGATE_GATE_LANGUAGE" default:"note" enum:"note,off" help:"What the chunk gate does about a query in a language that the reranker's card does not name: ${enum}. ('${default}')"`
 }
 
 // policies are the built-in policy and those of the files. The error names all files that cannot be used.
@@ -152,7 +154,7 @@ func openGates(ctx context.Context, f gateFlags, cacheDir string, d *device, log
 			return nil, usagef("--rules (RAGATE_RULES): %v", err)
 		}
 		k.gates.Query[name] = q
-		k.gates.Chunks[name] = gates.NewChunkGate(p, scoringModel{d.reranker}, time.Now, reranker)
+		k.gates.Chunks[name] = gates.NewChunkGate(p, scoringModel{d.reranker}, time.Now, reranker).Noting(f.noting(d.reranker.Info()))
 	}
 	set, err := k.reload(ctx)
 	if err != nil {
@@ -161,6 +163,14 @@ func openGates(ctx context.Context, f gateFlags, cacheDir string, d *device, log
 	k.gates.Reload = func(ctx context.Context) (server.ReferenceSet, error) { return k.reload(ctx) }
 	log.Info("gates ready", "policies", len(policies), "references", set.References, "categories", set.Categories)
 	return k, nil
+}
+
+// noting says what a reranker is for, where a query in another language is to be noted.
+func (f gateFlags) noting(i inference.Info) gates.Languages {
+	if f.Language == "off" {
+		return gates.Languages{}
+	}
+	return gates.Languages{Detector: language.Words{}, Model: i.ID, Of: i.Languages}
 }
 
 func textsOf(files []pattern.File) []string {

@@ -2,17 +2,24 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"ragate/models"
 	"ragate/models/graph"
+	"ragate/tokenize"
+	"ragate/tokenize/golden"
 )
 
 type modelsCmd struct {
 	List    modelsListCmd    `cmd:"" help:"List the catalogue and the models on this machine."`
 	Pull    modelsPullCmd    `cmd:"" help:"Fetch a model and hold its commit and hashes from then on."`
-	Verify  modelsVerifyCmd  `cmd:"" help:"Check every file of a model, or of all, against its recorded hash."`
+	Verify  modelsVerifyCmd  `cmd:"" help:"Check every file of a model, or of all, against its recorded hash, and its tokenizer against the golden file beside it."`
 	Inspect modelsInspectCmd `cmd:"" help:"Show what a model's files say: kind, limits, pooling, inputs, outputs, operators."`
 }
 
@@ -30,15 +37,29 @@ func (c modelsListCmd) Run(io streams) error {
 		return err
 	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "MODEL\tKIND\tSOURCE\tHERE\tREVISION")
+	fmt.Fprintln(w, "MODEL\tKIND\tLANGUAGES\tSOURCE\tHERE\tREVISION")
 	for _, m := range list {
 		here := "no"
 		if m.Present {
 			here = "yes"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", m.ID, m.Kind, m.Source, here, m.Revision)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, m.Kind, shortLanguages(m.Languages), m.Source, here, m.Revision)
 	}
 	return w.Flush()
+}
+
+// shortLanguages fits a model's languages into a column.
+func shortLanguages(tags []string) string {
+	const most = 4
+	switch {
+	case len(tags) == 0:
+		return "-"
+	case slices.Contains(tags, models.Multilingual):
+		return models.Multilingual
+	case len(tags) > most:
+		return fmt.Sprintf("%s,… (%d)", strings.Join(tags[:most], ","), len(tags))
+	}
+	return strings.Join(tags, ",")
 }
 
 type modelsPullCmd struct {
@@ -118,10 +139,80 @@ func (c modelsVerifyCmd) Run(io streams) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if bad > 0 {
-		return fmt.Errorf("%d of %d are not as recorded: remove the changed files and fetch them again with `ragate models pull`, or `ragate setup`", bad, len(reports))
+	var wrong []string
+	for _, r := range reports {
+		ok, err := verifyTokenizer(io.out, r)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			wrong = append(wrong, r.Model)
+		}
 	}
-	return nil
+	var errs []error
+	if bad > 0 {
+		errs = append(errs, fmt.Errorf("%d of %d are not as recorded: remove the changed files and fetch them again with `ragate models pull`, or `ragate setup`", bad, len(reports)))
+	}
+	if len(wrong) > 0 {
+		errs = append(errs, fmt.Errorf("the tokenizer of %s gives other ids than the reference, or cannot be used: vectors and scores would be wrong, do not serve it", strings.Join(wrong, ", ")))
+	}
+	if len(errs) == 2 {
+		return fmt.Errorf("%w; %w", errs[0], errs[1])
+	}
+	return errors.Join(errs...)
+}
+
+// verifyTokenizer compares a model's tokenizer with the golden file beside it, and says what came of it. It is not ok when a case differs
+// and when the tokenizer, or the golden file, cannot be used. A report without a tokenizer (the runtime's) says nothing.
+func verifyTokenizer(w io.Writer, r models.Report) (ok bool, err error) {
+	line := func(state, format string, args ...any) {
+		if err == nil {
+			_, err = fmt.Fprintf(w, "%s  %s  %s\n", state, r.Model, fmt.Sprintf(format, args...))
+		}
+	}
+	if r.Err != nil {
+		line("unusable", "%v", r.Err)
+		return false, err
+	}
+	if r.Tokenizer == "" {
+		return true, nil
+	}
+	tk, fault := readTokenizer(r.Tokenizer)
+	if fault != nil {
+		line("refused", "%v", fault)
+		return false, err
+	}
+	if r.Golden == "" {
+		line("ok", "tokenizer: supported; no %s lies beside it to compare its ids with", models.GoldenFile)
+		return true, err
+	}
+	f, fault := os.Open(r.Golden)
+	if fault != nil {
+		return false, fault
+	}
+	defer f.Close()
+	rep, fault := golden.Compare(tk, f)
+	switch {
+	case fault != nil:
+		line("unusable", "%s: %v", r.Golden, fault)
+	case rep.Differ > 0:
+		line("differs", "tokenizer: %d of %d cases of %s come out otherwise", rep.Differ, rep.Cases, r.Golden)
+		for _, d := range rep.Reports {
+			line("differs", "  %v", d)
+		}
+	default:
+		line("ok", "tokenizer: the ids of all %d cases of %s (%d pairs, %d with a limit)", rep.Cases, models.GoldenFile, rep.Pairs, rep.Cut)
+	}
+	return fault == nil && rep.Differ == 0, err
+}
+
+// readTokenizer reads a tokenizer file as the server does.
+func readTokenizer(path string) (*tokenize.Tokenizer, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return tokenize.Parse(b)
 }
 
 type modelsInspectCmd struct {
@@ -151,6 +242,14 @@ func (c modelsInspectCmd) Run(ctx context.Context, io streams) error {
 	line("graph", m.GraphPath)
 	line("sha256", m.GraphSHA256)
 	line("tokenizer", m.TokenizerPath)
+	if _, err := readTokenizer(m.TokenizerPath); err != nil {
+		line("refused", err)
+	}
+	languages := strings.Join(m.Languages, ", ")
+	if languages == "" {
+		languages = "not stated"
+	}
+	line("languages", languages)
 	line("max tokens", m.MaxTokens)
 	if m.Kind != models.KindReranker {
 		line("dimensions", m.Dimensions)

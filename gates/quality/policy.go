@@ -204,6 +204,8 @@ type Params struct {
 	Floor            Relevance
 	QueryType        QueryType
 	Rules            []Rule
+	// Caveat is what every reason that rests on a score says at its end: why the scores are doubtful. The caller sets it.
+	Caveat string
 	// WhyUnscored completes "not scored: …" for chunks without a score. Empty means that time ran out. The caller sets it where
 	// it knows better, as when the model failed.
 	WhyUnscored string

@@ -91,6 +91,10 @@ func (d *Decision) Reason(r Result) string {
 	if r.Scored && r.chunk.Cut > 0 {
 		fmt.Fprintf(&b, "; %d of its tokens were over the model's limit and not read", r.chunk.Cut)
 	}
+	if r.Scored && r.cause != byRule && p.Caveat != "" {
+		b.WriteString("; ")
+		b.WriteString(p.Caveat)
+	}
 	return b.String()
 }
 

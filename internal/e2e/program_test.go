@@ -364,7 +364,8 @@ type modelInfo struct {
 		MinCosine *float64 `json:"min_cosine"`
 		Rows      int      `json:"rows"`
 	} `json:"batch_invariance"`
-	Warnings []string `json:"warnings"`
+	Languages []string `json:"languages"`
+	Warnings  []string `json:"warnings"`
 }
 
 // info reads /info, whose models must be the two defaults.

@@ -86,7 +86,8 @@ class GatedChunk:
 
 @dataclass(frozen=True)
 class ChunkStats:
-    """The numbers of a chunk decision. The relevances are over the returned, scored chunks and None when there are none."""
+    """The numbers of a chunk decision. The relevances are over the returned, scored chunks and None when there are none.
+    language_note says that the reranker is not for the query's language, so that the relevances mean little; None otherwise."""
 
     filtered: bool
     retrieved: int
@@ -101,6 +102,8 @@ class ChunkStats:
     avg_relevance: Optional[float] = None
     min_relevance: Optional[float] = None
     max_relevance: Optional[float] = None
+    query_language: Optional[str] = None
+    language_note: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -196,6 +199,8 @@ def parse_chunks(body: Any, sent: int) -> ChunkDecision:
             avg_relevance=m.opt_number("avg_relevance"),
             min_relevance=m.opt_number("min_relevance"),
             max_relevance=m.opt_number("max_relevance"),
+            query_language=m.opt("query_language", str, None),
+            language_note=m.opt("language_note", str, None),
         ),
     )
 
