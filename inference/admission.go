@@ -171,15 +171,17 @@ func (s *scheduler) rateFor(c *client) float64 {
 
 // nominal is the rate of the batches that ran, for the mix of models that waits; 0 where one has not run yet.
 func (s *scheduler) nominal() float64 {
-	var seconds float64
+	var seconds, longest float64 // with every worker busy, and of the one model whose streams need the longest
 	for _, q := range s.queues {
 		if q.waiting > 0 {
 			if q.rate == 0 {
 				return 0
 			}
 			seconds += float64(q.waiting) / (q.rate * float64(s.workers))
+			longest = max(longest, float64(q.waiting)/(q.rate*float64(s.runsOf(q))))
 		}
 	}
+	seconds = max(seconds, longest)
 	if seconds == 0 {
 		return 0
 	}

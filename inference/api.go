@@ -122,8 +122,9 @@ type Drift struct {
 
 // Info is what a loaded model publishes about itself.
 type Info struct {
-	ID         string   // org/name
+	ID         string   // what it is called here: org/name, unless Settings.Names says otherwise
 	Aliases    []string // other names a request may use
+	Source     string   // org/name of its files, or their folder's name
 	Kind       Kind
 	Revision   string
 	SHA256     string // of the ONNX file as supplied, hex
@@ -142,6 +143,7 @@ type Info struct {
 	BatchTokens int    // padded tokens of one batch, at most
 	Drift       Drift  // between alone and among others
 	Fidelity    Drift  // between what runs and float32 on the cpu provider; zero (not measured) where the cpu provider runs
+	Memory      int64  // bytes by which the process's resident memory grew while it was loaded; 0: not measured, or not at all
 	Warnings    []string
 }
 

@@ -26,6 +26,7 @@ type EngineConfig struct {
 	EscapeSpecial   bool          // special tokens typed by users are plain text
 	Memory          Memory        // remembers measurements from start to start; may be nil
 	Observer        Observer      // may be nil
+	Resident        func() int64  // the process's resident memory in bytes, for Info.Memory; nil: it is not measured
 }
 
 // Measured is what an engine finds out about a model on a machine.
@@ -66,10 +67,40 @@ func NewEngine(cfg EngineConfig) *Engine {
 	}
 }
 
+// DuplicateNameError is returned for a model that would be called what another one of the engine is.
+type DuplicateNameError struct {
+	Name    string
+	Sources [2]string // of the two models
+}
+
+func (e *DuplicateNameError) Error() string {
+	return fmt.Sprintf("two models are called %q: %s and %s", e.Name, e.Sources[0], e.Sources[1])
+}
+
+// checkNames refuses names that a loaded model has. Called with the mutex held.
+func (e *Engine) checkNames(names []string, source string) error {
+	for _, c := range e.cores {
+		for _, n := range names {
+			if n == c.info.ID || slices.Contains(c.info.Aliases, n) {
+				return &DuplicateNameError{Name: n, Sources: [2]string{c.info.Source, source}}
+			}
+		}
+	}
+	return nil
+}
+
+// resident is the process's memory in bytes, 0 where nobody measures it.
+func (e *Engine) resident() int64 {
+	if e.cfg.Resident == nil {
+		return 0
+	}
+	return e.cfg.Resident()
+}
+
 // add puts a loaded model on the engine, which closes its session from now on. Called with the mutex held.
 func (e *Engine) add(c *core) {
 	c.engine = e
-	c.queue = e.sched.addQueue(c.shape(), c.measured.TokensPerSecond)
+	c.queue = e.sched.addQueue(c.shape(), c.plan.streams, c.measured.TokensPerSecond)
 	e.cores = append(e.cores, c)
 }
 
@@ -92,19 +123,27 @@ func (e *Engine) Start(ctx context.Context) error {
 		n = max(n, c.plan.streams)
 	}
 	for range n {
-		w := &worker{wake: make(chan struct{}, 1), engine: e}
-		e.workers = append(e.workers, w)
+		e.workers = append(e.workers, &worker{wake: make(chan struct{}, 1), engine: e})
+	}
+	for _, c := range e.cores {
+		c.free = make(chan runner, c.plan.streams)
+	}
+	for i := range n {
 		for _, c := range e.cores {
+			if i >= c.plan.streams {
+				continue
+			}
 			st, err := c.session.newStream()
 			if err != nil {
 				return fmt.Errorf("model %s: %w", c.info.ID, err)
 			}
-			w.streams = append(w.streams, st)
+			c.streams = append(c.streams, st)
+			c.free <- st
 		}
 	}
 	var g errgroup.Group
-	for _, w := range e.workers {
-		g.Go(func() error { return w.warm(ctx) })
+	for i := range n {
+		g.Go(func() error { return e.warm(ctx, i) })
 	}
 	if err := g.Wait(); err != nil {
 		return err
@@ -127,21 +166,22 @@ const paceRuns = 3
 // pace measures how fast a model runs on one worker alone and on all of them at once: where they share cores, that differs by up to their
 // number. It costs some tens of milliseconds. The scheduler corrects both from then on.
 func (e *Engine) pace(ctx context.Context, queue int) error {
-	if len(e.workers) < 2 {
+	c := e.cores[queue]
+	if len(c.streams) < 2 {
 		return nil
 	}
 	var alone, beside time.Duration
 	for range paceRuns {
-		took, err := e.workers[0].lap(ctx, queue)
+		took, err := c.lap(ctx, c.streams[0])
 		if err != nil {
 			return err
 		}
 		alone = shorter(alone, took)
 		var g errgroup.Group
-		times := make([]time.Duration, len(e.workers))
-		for i, w := range e.workers {
+		times := make([]time.Duration, len(c.streams))
+		for i, st := range c.streams {
 			g.Go(func() (err error) {
-				times[i], err = w.lap(ctx, queue)
+				times[i], err = c.lap(ctx, st)
 				return err
 			})
 		}
@@ -150,7 +190,7 @@ func (e *Engine) pace(ctx context.Context, queue int) error {
 		}
 		beside = shorter(beside, slices.Max(times))
 	}
-	e.sched.setPace(queue, e.cores[queue].lapCols(), alone, beside)
+	e.sched.setPace(queue, c.lapCols(), alone, beside)
 	return nil
 }
 
@@ -179,17 +219,17 @@ func (e *Engine) Close(ctx context.Context) error {
 	if err := e.sched.stop(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("inference: cut short at shutdown: %w", err))
 		e.sched.abort()
-		for _, w := range e.workers {
-			for _, st := range w.streams {
+		for _, c := range e.cores {
+			for _, st := range c.streams {
 				errs = append(errs, st.Terminate())
 			}
 		}
 	}
 	e.running.Wait()
-	for _, w := range e.workers {
-		errs = append(errs, w.close())
-	}
 	for _, c := range e.cores {
+		for _, st := range c.streams {
+			errs = append(errs, st.Close())
+		}
 		errs = append(errs, c.session.Close())
 	}
 	return errors.Join(errs...)

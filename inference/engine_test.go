@@ -92,6 +92,11 @@ func (p *property) play() {
 		p.stubs = append(p.stubs, m)
 	}
 	p.engine, p.models = stubEngine(cfg, workers, p.stubs...)
+	for _, m := range p.models {
+		if r.IntN(2) == 0 {
+			m.limitStreams(1 + r.IntN(workers))
+		}
+	}
 	if err := p.engine.Start(p.Context()); err != nil {
 		p.Fatal(err)
 	}

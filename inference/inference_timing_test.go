@@ -86,7 +86,7 @@ func BenchmarkFormUnderLoad(b *testing.B) {
 	for name, sh := range map[string]shape{"padded": anyRows, "alone": {pad: 1, maxRows: 1, maxCols: 512}} {
 		b.Run(name, func(b *testing.B) {
 			s := newScheduler(1<<30, 512, 0)
-			s.addQueue(sh, 0)
+			s.addQueue(sh, 1<<10, 0)
 			s.start(1)
 			b.ReportAllocs()
 			rows, left := 0, 0

@@ -24,6 +24,8 @@ type core struct {
 	plan      plan
 	manifest  models.Manifest
 	session   session
+	streams   []runner          // all of the session's, from Start on
+	free      chan runner       // those that no worker runs on; the scheduler hands out no more batches than there are streams
 	config    ort.SessionConfig // of the session
 	tokenizer *tokenize.Tokenizer
 	head      head
@@ -71,6 +73,14 @@ func (e *Engine) load(ctx context.Context, m models.Manifest, kind models.Kind, 
 	if err != nil {
 		return nil, err
 	}
+	names := set.Names
+	if len(names) == 0 {
+		names = m.Names()
+	}
+	if err := e.checkNames(names, m.ID); err != nil {
+		return nil, err
+	}
+	before := e.resident()
 	text, err := os.ReadFile(m.TokenizerPath)
 	if err != nil {
 		return nil, &models.LoadError{Model: m.ID, Path: m.TokenizerPath, Reason: "the tokenizer cannot be read", Err: err}
@@ -114,7 +124,7 @@ func (e *Engine) load(ctx context.Context, m models.Manifest, kind models.Kind, 
 		return nil, err
 	}
 	c.info = Info{
-		ID: m.ID, Aliases: m.Aliases, Kind: Kind(kind), Revision: m.Revision, SHA256: m.GraphSHA256, Created: m.Created,
+		ID: names[0], Aliases: slices.Clone(names[1:]), Source: m.ID, Kind: Kind(kind), Revision: m.Revision, SHA256: m.GraphSHA256, Created: m.Created,
 		Languages: m.Languages, MaxTokens: c.limit, Prompts: m.Prompts,
 		Provider: string(c.plan.provider), Precision: string(c.plan.precision), DType: facts.WeightType.String(),
 		Streams: c.plan.streams, Threads: c.plan.threads, Warnings: append(slices.Clone(m.Notes), c.plan.warnings...),
@@ -124,6 +134,7 @@ func (e *Engine) load(ctx context.Context, m models.Manifest, kind models.Kind, 
 		c.info.Pooling = string(m.Pooling)
 	}
 	c.info.Drift, c.info.Fidelity = c.measured.Drift, c.measured.Fidelity
+	c.info.Memory = max(0, e.resident()-before)
 	e.add(c)
 	return c, nil
 }

@@ -44,6 +44,9 @@ type Settings struct {
 	MaxTokens int // tokens per sequence; bounded by the model's own limit
 	Streams   int // runs in flight at once
 	Threads   int // compute threads of one run
+
+	// Names are what requests may call the model, its ID first. Empty: the manifest's ID and aliases. No two models of an engine share one.
+	Names []string
 }
 
 const (

@@ -152,6 +152,8 @@ type batch struct {
 // queue is what the scheduler knows of one model.
 type queue struct {
 	shape
+	streams int              // runs in flight at once, at most
+	running int              // batches with workers
 	lists   [2]map[int]*list // lane → padded length → rows
 	waiting int              // tokens
 	rate    float64          // useful tokens per second of one worker; 0 before the first batch
@@ -261,15 +263,15 @@ func newScheduler(maxQueued, budget int, slice time.Duration) *scheduler {
 		clients: map[string]*client{}, promises: map[uint64]promise{}, epoch: time.Now(), seed: maphash.MakeSeed()}
 }
 
-// addQueue registers a model and returns its queue's number. rate is the token rate of one worker while no other
+// addQueue registers a model, which can have so many runs in flight, and returns its queue's number. rate is the token rate of one worker while no other
 // runs, where it is known: 0 else.
-func (s *scheduler) addQueue(sh shape, rate float64) int {
+func (s *scheduler) addQueue(sh shape, streams int, rate float64) int {
 	if !(rate > 0) || math.IsInf(rate, 1) { // it comes from a file
 		rate = 0
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.queues = append(s.queues, &queue{shape: sh, rate: rate, alone: rate, lists: [2]map[int]*list{{}, {}}})
+	s.queues = append(s.queues, &queue{shape: sh, streams: max(streams, 1), rate: rate, alone: rate, lists: [2]map[int]*list{{}, {}}})
 	return len(s.queues) - 1
 }
 
@@ -421,6 +423,13 @@ func (s *scheduler) form(rows []row) (batch, bool) {
 			lane = LaneBulk
 		}
 		queue, cols, j := s.foremost(lane)
+		if j == nil { // all of the lane's models run as often as they can
+			lane = LaneBulk + LaneInteractive - lane
+			queue, cols, j = s.foremost(lane)
+		}
+		if j == nil {
+			return batch{}, false // the worker that ends one of them looks again
+		}
 		if j.ctx.Err() != nil {
 			s.drop(j) // its caller hears of it from the context
 			continue
@@ -436,6 +445,7 @@ func (s *scheduler) form(rows []row) (batch, bool) {
 		s.begun++
 		b.serial, b.alone = s.begun, s.inflight == 0
 		s.inflight++
+		s.queues[queue].running++
 		if lane == LaneInteractive && s.rows[LaneBulk] > 0 {
 			s.streak++
 		} else {
@@ -448,10 +458,14 @@ func (s *scheduler) form(rows []row) (batch, bool) {
 	return batch{}, false
 }
 
-// foremost finds the row of a lane whose turn it is: the oldest of the client that was served least. There is one, and no list is empty.
+// foremost finds the row of a lane whose turn it is: the oldest of the client that was served least, of the models that have a stream free.
+// j is nil where there is none. No list is empty.
 func (s *scheduler) foremost(lane Lane) (queue, cols int, j *job) {
 	var best row
 	for n, q := range s.queues {
+		if q.running >= q.streams {
+			continue
+		}
 		for c, f := range q.lists[lane] {
 			if r := f.peek(); j == nil || comesBefore(lane, r, best) {
 				queue, cols, j, best = n, c, r.job, r
@@ -606,20 +620,27 @@ func (s *scheduler) sliceTokens(queue int) int {
 	return s.sizeOf(s.queues[queue], LaneBulk)
 }
 
-// rateOf is the measured rate of all workers together, in useful tokens per second; 0 before the first batch.
+// rateOf is the measured rate of all of a model's streams together, in useful tokens per second; 0 before the first batch.
 func (s *scheduler) rateOf(queue int) float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.queues[queue].rate * float64(s.workers)
+	q := s.queues[queue]
+	return q.rate * float64(s.runsOf(q))
 }
+
+// runsOf is how many runs of a model can be in flight. Called with the mutex held.
+func (s *scheduler) runsOf(q *queue) int { return min(q.streams, s.workers) }
 
 // finish ends a batch that took so long on the device. Results and failures of its rows, failed in number, are in their jobs already.
 func (s *scheduler) finish(b batch, took time.Duration, failed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inflight--
+	q := s.queues[b.queue]
+	if q.running--; q.waiting > 0 && q.running == q.streams-1 && q.streams < s.workers {
+		s.wake(1) // its rows kept nobody awake while all its streams were busy, and this worker may find others first
+	}
 	if failed == 0 { // a run that broke off says nothing of the rate, and one that was repeated row by row neither
-		q := s.queues[b.queue]
 		weight := rateWeight
 		if b.stale {
 			weight = staleWeight
@@ -814,7 +835,7 @@ func (s *scheduler) stats() Stats {
 	defer s.mu.Unlock()
 	out := Stats{QueuedTokens: s.waiting, QueuedRows: s.rows[LaneBulk] + s.rows[LaneInteractive], MaxQueuedTokens: s.max, Workers: s.workers, Busy: s.inflight}
 	for _, q := range s.queues {
-		out.TokensPerSecond = max(out.TokensPerSecond, q.rate*float64(s.workers))
+		out.TokensPerSecond = max(out.TokensPerSecond, q.rate*float64(s.runsOf(q)))
 	}
 	return out
 }

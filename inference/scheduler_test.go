@@ -97,7 +97,7 @@ func lengthsOf(b batch) []int {
 func testScheduler(maxQueued, budget, workers int, shapes ...shape) *scheduler {
 	s := newScheduler(maxQueued, budget, 0)
 	for _, sh := range shapes {
-		s.addQueue(sh, 10_000)
+		s.addQueue(sh, 1<<10, 10_000)
 	}
 	s.start(workers)
 	return s
@@ -580,7 +580,7 @@ func TestARememberedRateThatCannotBeIsForgotten(t *testing.T) {
 	s := newScheduler(0, 0, 0)
 	inf := 1e308
 	for _, rate := range []float64{-5, 0, inf * 10, inf*10 - inf*10} {
-		n := s.addQueue(anyRows, rate)
+		n := s.addQueue(anyRows, 1<<10, rate)
 		if got := s.queues[n].rate; got != 0 || s.sliceTokens(n) != minBatchTokens {
 			t.Errorf("rate %v is kept as %v and gives batches of %d tokens, want 0 and %d", rate, got, s.sliceTokens(n), minBatchTokens)
 		}
@@ -603,7 +603,7 @@ func TestFailedBatchesDoNotCountForTheRate(t *testing.T) {
 func TestSubmitRefusesWhatCannotRun(t *testing.T) {
 	var serial int32
 	s := newScheduler(0, 0, 0)
-	s.addQueue(anyRows, 0)
+	s.addQueue(anyRows, 1<<10, 0)
 	if err := s.submit(newJob(t.Context(), 0, LaneBulk, &serial, 5)); !errors.Is(err, errNotStarted) {
 		t.Errorf("before the start: %v", err)
 	}

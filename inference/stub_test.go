@@ -368,5 +368,11 @@ func stubEngine(cfg EngineConfig, workers int, stubs ...*stubModel) (*Engine, []
 	return e, out
 }
 
+// limitStreams gives a stub model fewer streams than the engine has workers. Before Start.
+func (m *Model) limitStreams(n int) {
+	m.core.plan.streams = n
+	m.core.engine.sched.queues[m.core.queue].streams = n
+}
+
 // anyRows is a shape that bounds nothing.
 var anyRows = shape{pad: 16, maxRows: noRowLimit, maxCols: 512}

@@ -2,7 +2,6 @@ package inference
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -34,23 +33,12 @@ type runner interface {
 	Close() error
 }
 
-// worker owns one stream of each model and runs batches on them, one at a time.
+// worker runs batches, one at a time, each on a free stream of its model.
 type worker struct {
-	engine  *Engine
-	wake    chan struct{}
-	streams []runner // by queue
-	rows    []row
-	input   []ort.Row
-}
-
-// close frees the streams; the worker has ended.
-func (w *worker) close() error {
-	var errs []error
-	for _, st := range w.streams {
-		errs = append(errs, st.Close())
-	}
-	w.streams = nil
-	return errors.Join(errs...)
+	engine *Engine
+	wake   chan struct{}
+	rows   []row
+	input  []ort.Row
 }
 
 func (w *worker) work() {
@@ -63,7 +51,9 @@ func (w *worker) work() {
 		w.rows = b.rows
 		c := w.engine.cores[b.queue]
 		began := time.Now()
-		failed := w.run(c, b)
+		st := <-c.free // at once: the scheduler counts them
+		failed := w.run(c, st, b)
+		c.free <- st
 		took := time.Since(began)
 		if o := w.engine.cfg.Observer; o != nil {
 			o.BatchDone(BatchStats{
@@ -79,8 +69,8 @@ func (w *worker) work() {
 
 // run runs a batch and writes each row's result or error into its job. A batch that fails as a whole is run again row by row, so
 // that only the row at fault fails; not at shutdown, where it was the terminate flag. It returns how many rows failed.
-func (w *worker) run(c *core, b batch) (failed int) {
-	err := w.try(c, b.rows, b.cols, &failed)
+func (w *worker) run(c *core, st runner, b batch) (failed int) {
+	err := w.try(c, st, b.rows, b.cols, &failed)
 	if err == nil {
 		return failed
 	}
@@ -88,7 +78,7 @@ func (w *worker) run(c *core, b batch) (failed int) {
 		one, e := b.rows[i:i+1], err
 		j := one[0].job
 		if len(b.rows) > 1 && !w.engine.sched.isAborted() && j.ctx.Err() == nil {
-			e = w.try(c, one, c.shape().cols(len(one[0].ids)), &failed)
+			e = w.try(c, st, one, c.shape().cols(len(one[0].ids)), &failed)
 		}
 		if e == nil {
 			continue
@@ -103,12 +93,12 @@ func (w *worker) run(c *core, b batch) (failed int) {
 }
 
 // try runs the rows as one batch. An error means that none of them has a result.
-func (w *worker) try(c *core, rows []row, cols int, failed *int) error {
+func (w *worker) try(c *core, st runner, rows []row, cols int, failed *int) error {
 	w.input = w.input[:0]
 	for _, r := range rows {
 		w.input = append(w.input, ort.Row{IDs: r.ids, TypeOneAt: r.typeOneAt})
 	}
-	out, err := w.streams[c.queue].Run(w.input, cols)
+	out, err := st.Run(w.input, cols)
 	if err == nil {
 		err = c.head.check(out, len(rows), cols)
 	}
@@ -129,14 +119,17 @@ func (w *worker) try(c *core, rows []row, cols int, failed *int) error {
 // a new shape after that some 10 ms (measured with OpenVINO, bf16), so a few that span the range are enough.
 var warmCols = []int{16, 64, 128}
 
-// warm runs the common shapes on each of the worker's streams.
-func (w *worker) warm(ctx context.Context) error {
-	for q, c := range w.engine.cores {
+// warm runs the common shapes on the i-th stream of each model.
+func (e *Engine) warm(ctx context.Context, i int) error {
+	for _, c := range e.cores {
+		if i >= len(c.streams) {
+			continue
+		}
 		for _, cols := range warmCols {
 			if cols > c.hardLimit {
 				break
 			}
-			if err := w.dry(ctx, q, cols); err != nil {
+			if err := c.dry(ctx, c.streams[i], cols); err != nil {
 				return err
 			}
 		}
@@ -155,25 +148,25 @@ func (c *core) lapCols() int {
 	return n
 }
 
-// lap is how long a run of one row of lapCols takes.
-func (w *worker) lap(ctx context.Context, queue int) (time.Duration, error) {
-	cols := w.engine.cores[queue].lapCols()
+// lap is how long a run of one row of lapCols takes on a stream.
+func (c *core) lap(ctx context.Context, st runner) (time.Duration, error) {
+	cols := c.lapCols()
 	if cols == 0 {
 		return 0, nil
 	}
 	began := time.Now()
-	err := w.dry(ctx, queue, cols)
+	err := c.dry(ctx, st, cols)
 	return time.Since(began), err
 }
 
 // dry runs one row of so many tokens, whatever they are.
-func (w *worker) dry(ctx context.Context, queue, cols int) error {
+func (c *core) dry(ctx context.Context, st runner, cols int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	row := ort.Row{IDs: make([]int32, cols), TypeOneAt: cols}
-	if _, err := w.streams[queue].Run([]ort.Row{row}, cols); err != nil {
-		return fmt.Errorf("model %s: a run of %d tokens before serving: %w", w.engine.cores[queue].info.ID, cols, err)
+	if _, err := st.Run([]ort.Row{row}, cols); err != nil {
+		return fmt.Errorf("model %s: a run of %d tokens before serving: %w", c.info.ID, cols, err)
 	}
 	return nil
 }

@@ -28,6 +28,10 @@ import (
 type Gates struct {
 	Query  map[string]*gates.QueryGate
 	Chunks map[string]*gates.ChunkGate
+
+	// Embedder and Reranker are the ids of the models that they use; "": the query gate decides by patterns alone, and there is no chunk gate.
+	Embedder, Reranker string
+
 	// Reload reads the reference queries again and swaps them in one step; on an error the old ones stay. nil: there is nothing to reload.
 	Reload func(context.Context) (ReferenceSet, error)
 }
@@ -114,7 +118,7 @@ func (s *Server) gateQuery(x *exchange) error {
 	if !explain { // the decision, its reason and what made it stay; the evidence goes
 		d.Pattern, d.Semantic, d.Chain = nil, nil, nil
 	}
-	x.send(200, appendQueryDecision(make([]byte, 0, 1024), &d, history, withHistory))
+	x.send(200, appendQueryDecision(make([]byte, 0, 1024), &d, x.gates.Embedder, history, withHistory))
 	return nil
 }
 
@@ -134,7 +138,7 @@ func (x *exchange) queryWithoutRoom(err error) error {
 	d := g.Undecided("other requests hold too much memory for this one", err)
 	d.Times.Total = time.Since(x.begun)
 	x.account(&d)
-	x.send(200, appendQueryDecision(make([]byte, 0, 512), &d, nil, false))
+	x.send(200, appendQueryDecision(make([]byte, 0, 512), &d, x.gates.Embedder, nil, false))
 	return nil
 }
 
@@ -206,7 +210,7 @@ func isOverload(err error) bool {
 	return errors.As(err, &o)
 }
 
-func appendQueryDecision(b []byte, d *gates.QueryDecision, history []gates.Turn, withHistory bool) []byte {
+func appendQueryDecision(b []byte, d *gates.QueryDecision, embedder string, history []gates.Turn, withHistory bool) []byte {
 	b = append(b, `{"needs_retrieval":`...)
 	b = strconv.AppendBool(b, d.NeedsRetrieval)
 	b = append(b, `,"retrieval_bypassed":`...)
@@ -263,7 +267,7 @@ func appendQueryDecision(b []byte, d *gates.QueryDecision, history []gates.Turn,
 		}
 		b = append(b, ']')
 	}
-	b = appendPolicy(b, d.Policy)
+	b = appendPolicy(b, d.Policy, "embedder", embedder)
 	t, m := d.Times, d.Model
 	return append(appendTimings(b, []stageTime{{"pattern", t.Pattern}, {"tokenize", m.Tokenize}, {"queue", m.Queue}, {"inference", m.Inference}, {"similarity", t.Similarity}, {"total", t.Total}}), '}')
 }
@@ -292,6 +296,9 @@ func (s *Server) gateChunks(x *exchange) error {
 	name := f.optText("policy")
 	if f.bad != nil {
 		return f.bad
+	}
+	if len(x.gates.Chunks) == 0 && len(x.gates.Query) > 0 {
+		return refuse(kindModel, "", "this server has no chunk gate: it was given no reranker for it; loaded here: %s", x.loadedIDs(""))
 	}
 	g, err := named(x.gates.Chunks, name)
 	if err != nil {
@@ -329,7 +336,7 @@ func (s *Server) gateChunks(x *exchange) error {
 		x.log = append(x.log, slog.String(stageError, d.Err.Error()))
 	}
 	s.metrics.gateChunks(x, d)
-	x.send(200, appendChunkDecision(make([]byte, 0, 2048+len(body)), &d, chunks, withText, o.ReturnContext, explain))
+	x.send(200, appendChunkDecision(make([]byte, 0, 2048+len(body)), &d, x.gates.Reranker, chunks, withText, o.ReturnContext, explain))
 	return nil
 }
 
@@ -355,7 +362,7 @@ func refuseOverride(err error) error {
 	return r
 }
 
-func appendChunkDecision(b []byte, d *gates.ChunkDecision, chunks []chunk, withText, withContext, explain bool) []byte {
+func appendChunkDecision(b []byte, d *gates.ChunkDecision, reranker string, chunks []chunk, withText, withContext, explain bool) []byte {
 	list := func(results []quality.Result, whole bool) {
 		b = append(b, '[')
 		for i, r := range results {
@@ -426,7 +433,7 @@ func appendChunkDecision(b []byte, d *gates.ChunkDecision, chunks []chunk, withT
 		b = appendMember(b, "language_note", d.LanguageNote)
 	}
 	b = append(b, '}')
-	b = appendPolicy(b, d.Policy)
+	b = appendPolicy(b, d.Policy, "reranker", reranker)
 	return append(appendTimings(b, []stageTime{{"tokenize", d.Model.Tokenize}, {"queue", d.Model.Queue}, {"inference", d.Model.Inference},
 		{"decide", d.Deciding}, {"total", d.Total}}), '}')
 }
@@ -454,10 +461,14 @@ func appendTimings(b []byte, stages []stageTime) []byte {
 	return append(b, '}')
 }
 
-func appendPolicy(b []byte, p gates.PolicyRef) []byte {
+// appendPolicy appends what decided: the policy, and the model that it uses, where there is one.
+func appendPolicy(b []byte, p gates.PolicyRef, role, model string) []byte {
 	b = append(b, `,"policy":{"name":`...)
 	b = appendString(b, p.Name)
 	b = appendMember(b, "fingerprint", p.Fingerprint)
+	if model != "" {
+		b = appendMember(b, role, model)
+	}
 	return append(b, '}')
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"net/url"
 	"strconv"
 
@@ -139,7 +140,7 @@ func (s *Server) listModels(x *exchange) error {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = s.appendModel(b, m)
+		b = s.appendModel(b, m, isDefault(models, i))
 	}
 	x.send(200, append(b, "]}"...))
 	return nil
@@ -154,9 +155,9 @@ func (s *Server) showModel(x *exchange) error {
 	if err != nil {
 		name = x.param
 	}
-	for _, m := range models {
+	for i, m := range models {
 		if m.is(name) {
-			x.send(200, s.appendModel(nil, m))
+			x.send(200, s.appendModel(nil, m, isDefault(models, i)))
 			return nil
 		}
 	}
@@ -165,15 +166,16 @@ func (s *Server) showModel(x *exchange) error {
 }
 
 // appendModel appends an entry of /v1/models. Only embedders have dimensions.
-func (s *Server) appendModel(b []byte, m loaded) []byte {
+func (s *Server) appendModel(b []byte, m loaded, isDefault bool) []byte {
 	b = append(b, `{"id":`...)
 	b = appendString(b, m.info.ID)
 	b = append(b, `,"object":"model","created":`...)
 	b = appendInt(b, int(max(0, m.info.Created.Unix())))
 	b = append(b, `,"owned_by":`...)
-	b = appendString(b, owner(m.info.ID))
+	b = appendString(b, owner(cmp.Or(m.info.Source, m.info.ID)))
 	b = append(b, `,"kind":`...)
 	b = appendString(b, string(m.info.Kind))
+	b = strconv.AppendBool(append(b, `,"default":`...), isDefault)
 	b = append(b, `,"max_tokens":`...)
 	b = appendInt(b, m.maxTokens(s.cfg.MaxTokens))
 	if m.info.Kind == inference.KindEmbedder {

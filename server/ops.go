@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"ragate/inference"
@@ -63,6 +64,34 @@ type teiInfo struct {
 	Status string      `json:"status"`
 	Limits limitsInfo  `json:"limits"`
 	Models []modelInfo `json:"models"`
+	Gates  gatesInfo   `json:"gates"`
+	Memory *memoryInfo `json:"memory,omitempty"`
+}
+
+// gatesInfo says which models the gates use. null: the query gate decides by patterns alone, or there is no chunk gate.
+type gatesInfo struct {
+	Query struct {
+		Embedder *string `json:"embedder"`
+	} `json:"query"`
+	Chunks struct {
+		Reranker *string `json:"reranker"`
+	} `json:"chunks"`
+}
+
+func newGatesInfo(g Gates) gatesInfo {
+	var out gatesInfo
+	if g.Embedder != "" {
+		out.Query.Embedder = &g.Embedder
+	}
+	if g.Reranker != "" {
+		out.Chunks.Reranker = &g.Reranker
+	}
+	return out
+}
+
+// memoryInfo is the process's memory in units of 2^20 bytes.
+type memoryInfo struct {
+	ResidentMB int64 `json:"resident_mb"`
 }
 
 type limitsInfo struct {
@@ -75,7 +104,9 @@ type limitsInfo struct {
 type modelInfo struct {
 	ID              string            `json:"id"`
 	Aliases         []string          `json:"aliases,omitempty"`
+	Source          string            `json:"source"`
 	Kind            inference.Kind    `json:"kind"`
+	Default         bool              `json:"default"` // it serves requests that name no model
 	Revision        string            `json:"revision,omitempty"`
 	SHA256          string            `json:"sha256"`
 	Languages       []string          `json:"languages"` // empty: not stated
@@ -89,6 +120,7 @@ type modelInfo struct {
 	Streams         int               `json:"streams"`
 	Threads         int               `json:"threads"`
 	BatchTokens     int               `json:"max_batch_tokens"`
+	MemoryMB        int64             `json:"memory_mb,omitempty"` // by which the process grew while it was loaded
 	BatchInvariance drift             `json:"batch_invariance"`
 	Fidelity        *drift            `json:"fidelity,omitempty"`
 	Warnings        []string          `json:"warnings"`
@@ -119,6 +151,14 @@ func newFidelity(i inference.Info) *drift {
 	d := newDrift(i.Kind, i.Fidelity)
 	return &d
 }
+
+// isDefault says whether the model at that place is the first of its kind.
+func isDefault(models []loaded, at int) bool {
+	return !slices.ContainsFunc(models[:at], func(m loaded) bool { return m.info.Kind == models[at].info.Kind })
+}
+
+// inMB is a number of bytes in units of 2^20.
+func inMB(bytes int64) int64 { return (bytes + 1<<19) >> 20 }
 
 func (s *Server) info(x *exchange) error {
 	models, p, reason := s.life.now()
@@ -157,10 +197,14 @@ func (s *Server) info(x *exchange) error {
 	if main.info.Kind == inference.KindReranker {
 		out.ModelType = map[string]any{"reranker": map[string]any{"id2label": map[string]string{"0": "LABEL_0"}, "label2id": map[string]int{"LABEL_0": 0}}}
 	}
-	for _, m := range models {
+	out.Gates = newGatesInfo(s.life.gated())
+	if n := s.life.resident(); n > 0 {
+		out.Memory = &memoryInfo{inMB(n)}
+	}
+	for at, m := range models {
 		i := m.Info()
 		out.Models = append(out.Models, modelInfo{
-			ID: i.ID, Aliases: i.Aliases, Kind: i.Kind, Revision: i.Revision, SHA256: i.SHA256, Languages: append([]string{}, i.Languages...),
+			ID: i.ID, Aliases: i.Aliases, Source: i.Source, Kind: i.Kind, Default: isDefault(models, at), MemoryMB: inMB(i.Memory), Revision: i.Revision, SHA256: i.SHA256, Languages: append([]string{}, i.Languages...),
 			Dimensions: i.Dimensions, MaxTokens: m.maxTokens(s.cfg.MaxTokens), Pooling: i.Pooling, Prompts: i.Prompts,
 			Provider: i.Provider, Precision: i.Precision, DType: i.DType, Streams: i.Streams, Threads: i.Threads, BatchTokens: i.BatchTokens,
 			BatchInvariance: newDrift(i.Kind, i.Drift), Fidelity: newFidelity(i), Warnings: append([]string{}, i.Warnings...),

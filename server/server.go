@@ -28,9 +28,10 @@ type Model interface {
 
 // Engine is what the models' side offers once it is loaded and warmed.
 type Engine struct {
-	Models []Model                // listed in this order; the first of each kind serves requests that name none
-	Stats  func() inference.Stats // for the metrics; nil: no queue gauges
-	Gates  Gates                  // may be empty: then every policy is unknown
+	Models   []Model                // listed in this order; the first of each kind serves requests that name none
+	Stats    func() inference.Stats // for the metrics; nil: no queue gauges
+	Gates    Gates                  // may be empty: then every policy is unknown
+	Resident func() int64           // the process's resident memory in bytes, for /info; nil: it is not said
 }
 
 // Server answers HTTP. It is safe for concurrent use. Make one with [New].
@@ -141,7 +142,7 @@ func (s *Server) SetReady(e Engine) {
 		models[i] = loaded{m, m.Info()}
 	}
 	s.metrics.publish(models, s.cfg.MaxTokens)
-	s.life.setReady(models, e.Stats, e.Gates)
+	s.life.setReady(models, e)
 }
 
 // Drain refuses new work with 503 and makes /ready fail; work in flight goes on. There is no way back.
@@ -166,6 +167,7 @@ type lifecycle struct {
 	reason string // of phaseStarting
 	models []loaded
 	stats  func() inference.Stats
+	memory func() int64
 	gates  Gates
 	work   int
 	idle   chan struct{} // closed when draining and no work is left
@@ -177,13 +179,13 @@ func (l *lifecycle) setStarting(reason string) {
 	l.reason = reason
 }
 
-func (l *lifecycle) setReady(models []loaded, stats func() inference.Stats, g Gates) {
+func (l *lifecycle) setReady(models []loaded, e Engine) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.phase == phaseDraining {
 		return
 	}
-	l.phase, l.models, l.stats, l.gates = phaseReady, models, stats, g
+	l.phase, l.models, l.stats, l.memory, l.gates = phaseReady, models, e.Stats, e.Resident, e.Gates
 }
 
 func (l *lifecycle) drain() {
@@ -232,6 +234,24 @@ func (l *lifecycle) snapshot() (inference.Stats, bool) {
 		return inference.Stats{}, false
 	}
 	return stats(), true
+}
+
+// resident is the process's memory in bytes, 0 where that is not said.
+func (l *lifecycle) resident() int64 {
+	l.mu.Lock()
+	memory := l.memory
+	l.mu.Unlock()
+	if memory == nil {
+		return 0
+	}
+	return memory()
+}
+
+// gated are the gates.
+func (l *lifecycle) gated() Gates {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gates
 }
 
 // routes builds the router: the table below is the whole API.

@@ -33,7 +33,7 @@ const stubDim = 8
 
 func stubEmbedder() *stubModel {
 	return &stubModel{info: inference.Info{
-		ID: "stub/embedder", Aliases: []string{"embedder"}, Kind: inference.KindEmbedder, Revision: "r1", SHA256: "aa11",
+		ID: "stub/embedder", Source: "stub/embedder", Aliases: []string{"embedder"}, Kind: inference.KindEmbedder, Revision: "r1", SHA256: "aa11",
 		Created: time.Unix(1700000000, 0), Dimensions: stubDim, MaxTokens: 512, Pooling: "mean",
 		Prompts:  map[string]string{"query": "query: ", "passage": "passage: "},
 		Provider: "cpu", Precision: "fp32", DType: "float32", Streams: 2, Threads: 1, BatchTokens: 4096,
@@ -43,7 +43,7 @@ func stubEmbedder() *stubModel {
 
 func stubReranker() *stubModel {
 	return &stubModel{info: inference.Info{
-		ID: "stub/reranker", Aliases: []string{"reranker"}, Kind: inference.KindReranker, SHA256: "bb22",
+		ID: "stub/reranker", Source: "stub/reranker", Aliases: []string{"reranker"}, Kind: inference.KindReranker, SHA256: "bb22",
 		Created: time.Unix(1700000001, 0), Languages: []string{"en", "de-CH"}, MaxTokens: 512,
 		Provider: "cpu", Precision: "int8", DType: "int8", Streams: 2, Threads: 1, BatchTokens: 4096,
 		Drift: inference.Drift{MaxLogit: 0.001, Rows: 16}, Warnings: []string{"a warning"},

@@ -13,7 +13,8 @@ import (
 )
 
 // The dialect of Hugging Face's text-embeddings-inference: POST /embed (and /, its default task), /rerank, /similarity, /tokenize.
-// Answers are bare arrays; a parsable body with wrong fields is a 422.
+// Answers are bare arrays; a parsable body with wrong fields is a 422. TEI serves one model and has no name for it in a body; here a body
+// may have `model`, as in the other dialects.
 
 const (
 	// tokenizeSlots bounds how many token lists exist at once: a body of 8 MiB can be 4 million tokens, about 200 MB while it is answered.
@@ -35,8 +36,8 @@ func (s *Server) truncation(f *fields) inference.Truncation {
 
 // embedOnlyFields and similarityFields are the fields of these bodies beside the truncation's.
 var (
-	embedOnlyFields  = []string{"inputs", "normalize", "prompt_name", "dimensions"}
-	similarityFields = []string{"inputs", "parameters"}
+	embedOnlyFields  = []string{"inputs", "normalize", "prompt_name", "dimensions", "model"}
+	similarityFields = []string{"inputs", "model", "parameters"}
 )
 
 func (s *Server) teiEmbed(x *exchange) error {
@@ -64,11 +65,12 @@ func (s *Server) answerEmbed(x *exchange, f *fields) error {
 	texts := f.texts("inputs", bounds{s.cfg.MaxItems, s.cfg.Settings.MaxItems}, true)
 	normalize := f.flag("normalize", true)
 	prompt := f.optText("prompt_name")
+	name := f.optText("model")
 	trunc := s.truncation(f)
 	if f.bad != nil {
 		return f.bad
 	}
-	m, err := x.pick(inference.KindEmbedder, "")
+	m, err := x.pick(inference.KindEmbedder, name)
 	if err != nil {
 		return err
 	}
@@ -113,11 +115,12 @@ func (s *Server) teiRerank(x *exchange) error {
 	texts := f.texts("texts", bounds{s.cfg.MaxDocuments, s.cfg.Settings.MaxDocuments}, false)
 	raw := f.flag("raw_scores", false)
 	withText := f.flag("return_text", false)
+	name := f.optText("model")
 	trunc := s.truncation(f)
 	if f.bad != nil {
 		return f.bad
 	}
-	m, err := x.pick(inference.KindReranker, "")
+	m, err := x.pick(inference.KindReranker, name)
 	if err != nil {
 		return err
 	}
@@ -163,10 +166,11 @@ func (s *Server) answerSimilarity(x *exchange, f *fields) error {
 	params := f.optObject("parameters", slices.Concat([]string{"prompt_name"}, truncationFields)...)
 	prompt := params.optText("prompt_name")
 	trunc := s.truncation(params)
+	name := f.optText("model")
 	if err := firstBad(f, in, params); err != nil {
 		return err
 	}
-	m, err := x.pick(inference.KindEmbedder, "")
+	m, err := x.pick(inference.KindEmbedder, name)
 	if err != nil {
 		return err
 	}
@@ -191,23 +195,21 @@ func (s *Server) answerSimilarity(x *exchange, f *fields) error {
 	return nil
 }
 
-// teiTokenize lists the tokens that the embedder sees (the reranker, where it is alone). Nothing is cut.
+// teiTokenize lists the tokens that a model sees: the embedder where none is named (the reranker, where it is alone). Nothing is cut.
 func (s *Server) teiTokenize(x *exchange) error {
 	body, err := x.readBody()
 	if err != nil {
 		return err
 	}
-	f := readObject(body, "inputs", "add_special_tokens", "prompt_name")
+	f := readObject(body, "inputs", "add_special_tokens", "prompt_name", "model")
 	texts := f.texts("inputs", bounds{s.cfg.MaxItems, s.cfg.Settings.MaxItems}, true)
 	special := f.flag("add_special_tokens", true)
 	prompt := f.optText("prompt_name")
+	name := f.optText("model")
 	if f.bad != nil {
 		return f.bad
 	}
-	m, err := x.pick(inference.KindEmbedder, "")
-	if err != nil && len(x.models) > 0 {
-		m, err = x.models[0], nil
-	}
+	m, err := x.pickAny(name)
 	if err != nil {
 		return err
 	}

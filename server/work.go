@@ -48,10 +48,28 @@ func (x *exchange) pick(kind inference.Kind, name string) (loaded, error) {
 		}
 		fits = append(fits, m.info.ID)
 	}
-	if name == "" {
+	if len(fits) == 0 {
 		return loaded{}, refuse(kindModel, "model", "no %s is loaded, only %s", kind, x.loadedIDs(""))
 	}
 	return loaded{}, refuse(kindModel, "model", "`model` %s is not loaded; loaded here: %s", quote(name), quoteAll(fits))
+}
+
+// pickAny finds a model of any kind by id or alias; where none is named the first embedder, or the first model where there is none.
+func (x *exchange) pickAny(name string) (loaded, error) {
+	if name == "" && len(x.models) > 0 {
+		for _, m := range x.models {
+			if m.info.Kind == inference.KindEmbedder {
+				return m, nil
+			}
+		}
+		return x.models[0], nil
+	}
+	for _, m := range x.models {
+		if m.is(name) {
+			return m, nil
+		}
+	}
+	return loaded{}, refuse(kindModel, "model", "`model` %s is not loaded; loaded here: %s", quote(name), x.loadedIDs(""))
 }
 
 func withArticle(k inference.Kind) string {

@@ -18,9 +18,10 @@ const maxFile = 1 << 20
 
 // Value is what a file says of one setting.
 type Value struct {
-	Text string   // of every kind but List
-	List []string // of a List
-	Line int
+	Text    string   // of every kind but List and Records
+	List    []string // of a List
+	Records []Record // of Records
+	Line    int
 }
 
 // Problem is one thing that is wrong with the settings. Where is "FILE:LINE", "FILE" or the name of a variable or flag.
@@ -160,6 +161,10 @@ func (d *decoder) mapping(root *yaml.Node) {
 func (d *decoder) value(s Setting, line int, n *yaml.Node) {
 	empty := func(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && (n.Tag == "!!null" || n.Value == "") }
 	if empty(n) {
+		return
+	}
+	if s.Kind == Records {
+		d.records(s, line, n)
 		return
 	}
 	if s.Kind == List && n.Kind == yaml.SequenceNode {

@@ -23,9 +23,12 @@ const (
 	Duration      // as time.ParseDuration reads it
 	Switch        // true or false
 	List          // texts; in a variable or flag separated by commas
+	Records       // mappings of the setting's fields
 )
 
-func (k Kind) String() string { return [...]string{"text", "integer", "duration", "switch", "list"}[k] }
+func (k Kind) String() string {
+	return [...]string{"text", "integer", "duration", "switch", "list", "records"}[k]
+}
 
 // Setting is one setting: its names, and what it may hold.
 type Setting struct {
@@ -38,6 +41,11 @@ type Setting struct {
 
 	Choices []string // of a Text: nothing else is allowed; empty: anything is
 	Range   Range    // of an Integer or Duration
+
+	Fields []Setting // of Records: what each may hold; of these, Name, Kind, Help, Choices, Range and the two below count
+
+	Required bool // of a field: every record has it
+	Unique   bool // of a field: no two records have the same value
 }
 
 // Range bounds a number, both ends included. An empty end does not bound.
@@ -105,7 +113,7 @@ func (s Setting) Check(text string) error {
 			}
 			return bad(quote(text), allowed)
 		}
-	case List:
+	case List, Records: // see ParseRecords
 	}
 	return nil
 }
@@ -160,7 +168,7 @@ func (s Setting) Allowed() string {
 	if len(s.Choices) > 0 {
 		return strings.Join(s.Choices, ", ")
 	}
-	kind := map[Kind]string{Text: "text", Integer: "integer", Duration: "duration", Switch: "true, false", List: "list"}[s.Kind]
+	kind := map[Kind]string{Text: "text", Integer: "integer", Duration: "duration", Switch: "true, false", List: "list", Records: "list of mappings"}[s.Kind]
 	return kind + s.within(", ")
 }
 

@@ -152,6 +152,9 @@ func (c calibrateChunksCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	defer s.close(ctx)
+	if err := s.needChunks(); err != nil {
+		return err
+	}
 	requests, err := c.get(ctx, data, s.embedder)
 	if err != nil {
 		return err

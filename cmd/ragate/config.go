@@ -12,6 +12,7 @@ import (
 	"ragate/inference/ort"
 	"ragate/models"
 	"ragate/models/hub"
+	"ragate/settings"
 )
 
 // storeFlags say where files are and how they are fetched.
@@ -24,18 +25,22 @@ type storeFlags struct {
 
 // modelFlags choose models and how they run.
 type modelFlags struct {
-	Embedder        string        `env:"RAGATE_EMBEDDER" default:"${embedder}" placeholder:"MODEL" help:"Bi-encoder: a catalogue name, org/name[@revision] on the hub, or a folder. ('${default}')"`
-	Reranker        string        `env:"RAGATE_RERANKER" default:"${reranker}" placeholder:"MODEL" help:"Cross-encoder, likewise. ('${default}')"`
-	GateEmbedder    string        `name:"gate-embedder" env:"RAGATE_GATE_EMBEDDER" placeholder:"MODEL" help:"Bi-encoder of the query gate alone. Default: the embedder."`
-	Provider        string        `env:"RAGATE_PROVIDER" default:"auto" enum:"auto,cpu,openvino,cuda,tensorrt" help:"Execution provider: ${enum}. One asked for by name that cannot run stops the start. ('${default}')"`
-	Precision       string        `env:"RAGATE_PRECISION" default:"auto" enum:"auto,fp32,bf16,int8,int8-batched" help:"Arithmetic: ${enum}. ('${default}')"`
-	MaxTokens       int           `env:"RAGATE_MAX_TOKENS" range:"1.." zero:"the model's limit" placeholder:"N" help:"Tokens per sequence or pair. Default, and the most: the model's."`
-	MaxQueuedTokens int           `env:"RAGATE_MAX_QUEUED_TOKENS" range:"1.." default:"262144" placeholder:"N" help:"Tokens that one client may have waiting while no other has any; of all together less than twice as many. A request beyond is refused whole. ('${default}')"`
-	MaxBatchTokens  int           `env:"RAGATE_MAX_BATCH_TOKENS" range:"1.." zero:"the default" placeholder:"N" help:"Padded tokens of one batch. Default: from the measured rate, so that a batch takes a slice."`
-	Slice           time.Duration `env:"RAGATE_SLICE" range:"1ns.." default:"20ms" placeholder:"TIME" help:"How long one batch may take on one stream. ('${default}')"`
-	Streams         int           `env:"RAGATE_STREAMS" range:"1.." zero:"the default" placeholder:"N" help:"Runs in flight at once. Default: as many as CPUs, at most 8; 1 on a GPU."`
-	Threads         int           `env:"RAGATE_THREADS" range:"1.." zero:"the default" placeholder:"N" help:"Compute threads of one run. Default: CPUs divided by streams."`
-	EscapeSpecial   bool          `env:"RAGATE_ESCAPE_SPECIAL" help:"Treat special tokens typed in a text as plain text."`
+	Embedder        string            `env:"RAGATE_EMBEDDER" default:"${embedder}" placeholder:"MODEL" help:"Bi-encoder: a catalogue name, org/name[@revision] on the hub, a folder, the name of one of models, or none. ('${default}')"`
+	Reranker        string            `env:"RAGATE_RERANKER" default:"${reranker}" placeholder:"MODEL" help:"Cross-encoder, likewise. ('${default}')"`
+	Models          []settings.Record `env:"RAGATE_MODELS" placeholder:"MODELS" help:"Embedders and rerankers by name, from which requests choose: name=N,kind=K,model=M[,default=true][,provider=…][,precision=…][,max-tokens=…][,streams=…][,threads=…] each, with semicolons between them. The first of each kind, or the one marked default, stands for embedder and reranker where those are not set."`
+	GateEmbedder    string            `name:"gate-embedder" env:"RAGATE_GATE_EMBEDDER" placeholder:"MODEL" help:"Bi-encoder of the query gate: a model as above, or none, which leaves the gate to its patterns. Default: the embedder."`
+	GateReranker    string            `name:"gate-reranker" env:"RAGATE_GATE_RERANKER" placeholder:"MODEL" help:"Cross-encoder of the chunk gate: a model as above, or none, which turns the gate off. Default: the reranker."`
+	Provider        string            `env:"RAGATE_PROVIDER" default:"auto" enum:"auto,cpu,openvino,cuda,tensorrt" help:"Execution provider: ${enum}. One asked for by name that cannot run stops the start. ('${default}')"`
+	Precision       string            `env:"RAGATE_PRECISION" default:"auto" enum:"auto,fp32,bf16,int8,int8-batched" help:"Arithmetic: ${enum}. ('${default}')"`
+	MaxTokens       int               `env:"RAGATE_MAX_TOKENS" range:"1.." zero:"the model's limit" placeholder:"N" help:"Tokens per sequence or pair. Default, and the most: the model's."`
+	MaxQueuedTokens int               `env:"RAGATE_MAX_QUEUED_TOKENS" range:"1.." default:"262144" placeholder:"N" help:"Tokens that one client may have waiting while no other has any; of all together less than twice as many. A request beyond is refused whole. ('${default}')"`
+	MaxBatchTokens  int               `env:"RAGATE_MAX_BATCH_TOKENS" range:"1.." zero:"the default" placeholder:"N" help:"Padded tokens of one batch. Default: from the measured rate, so that a batch takes a slice."`
+	Slice           time.Duration     `env:"RAGATE_SLICE" range:"1ns.." default:"20ms" placeholder:"TIME" help:"How long one batch may take on one stream. ('${default}')"`
+	Streams         int               `env:"RAGATE_STREAMS" range:"1.." zero:"the default" placeholder:"N" help:"Runs in flight at once. Default: as many as CPUs, at most 8; 1 on a GPU."`
+	Threads         int               `env:"RAGATE_THREADS" range:"1.." zero:"the default" placeholder:"N" help:"Compute threads of one run. Default: CPUs divided by streams."`
+	EscapeSpecial   bool              `env:"RAGATE_ESCAPE_SPECIAL" help:"Treat special tokens typed in a text as plain text."`
+
+	explicit func(name string) bool `kong:"-"` // which settings were given a value; nil: all
 }
 
 // serverFlags say whom the server answers, how much it takes on, and what it says of it.
@@ -89,6 +94,28 @@ type serveFlags struct {
 	modelFlags `group:"Models"`
 	gateFlags  `group:"Gates"`
 	serverFlags
+}
+
+// check finds what is wrong with the settings taken together.
+func (c serveFlags) check() []error {
+	errs := append(c.modelFlags.check(), c.checkGates()...)
+	return append(errs, c.serverFlags.check()...)
+}
+
+// checkGates finds gates that lack a model, unless they were told to do without.
+func (c serveFlags) checkGates() []error {
+	l, problems := c.lineup()
+	if len(problems) > 0 {
+		return nil // check has said them
+	}
+	var errs []error
+	if l.gateReranker == none && c.GateReranker != noModel {
+		errs = append(errs, fmt.Errorf("no reranker is to be loaded, and the chunk gate needs one: add one to --models (RAGATE_MODELS), or set %s to %s, which turns the gate off", gateRerankerFlag, noModel))
+	}
+	if l.gateEmbedder == none && c.GateEmbedder != noModel {
+		errs = append(errs, fmt.Errorf("no embedder is to be loaded, and the query gate needs one: add one to --models (RAGATE_MODELS), or set %s to %s, which leaves the gate to its patterns", gateEmbedderFlag, noModel))
+	}
+	return errs
 }
 
 // dataDir finds the data folder: the setting, else .ragate of the clone that the program lies in or is run from, else the user's.

@@ -116,19 +116,39 @@ func (c serveFlags) checkStore(ctx context.Context, wrong, odd func(error)) {
 	} else if st.IsDir() {
 		wrong(fmt.Errorf("--ort-library (RAGATE_ORT_LIBRARY): %s is a folder: name the library in it", lib))
 	}
-	for _, m := range []struct{ name, ref string }{
-		{"--embedder (RAGATE_EMBEDDER)", c.Embedder}, {"--reranker (RAGATE_RERANKER)", c.Reranker}, {"--gate-embedder (RAGATE_GATE_EMBEDDER)", c.GateEmbedder},
-	} {
-		if m.ref == "" {
-			continue
+	line, _ := c.lineup()
+	loads := map[int]models.Manifest{}
+	for i, m := range line.models {
+		name := m.where
+		switch {
+		case name != "":
+		case m.kind == models.KindEmbedder:
+			name = "--embedder (RAGATE_EMBEDDER)"
+		default:
+			name = "--reranker (RAGATE_RERANKER)"
 		}
-		_, err := store.Resolve(ctx, m.ref)
+		if e, ok := catalogued(m.ref); m.kind == models.KindUnknown || ok && e.Kind != m.kind {
+			continue // which has been said
+		}
+		manifest, err := store.Resolve(ctx, m.ref)
+		if err == nil {
+			manifest, err = manifest.As(m.kind)
+		}
 		var absent *models.NotPresentError
 		switch {
 		case errors.As(err, &absent):
-			odd(fmt.Errorf("%s: %s is not on this machine: the start will fetch it", m.name, m.ref))
+			odd(fmt.Errorf("%s: %s is not on this machine: the start will fetch it", name, m.ref))
 		case err != nil:
-			wrong(fmt.Errorf("%s: %w", m.name, err))
+			wrong(fmt.Errorf("%s: %w", name, err))
+		default:
+			loads[i] = manifest
+		}
+	}
+	if len(loads) == len(line.models) {
+		_, warning, err := fit(line.loadings(line.needed(want{all: true}), loads))
+		wrong(err)
+		if warning != "" {
+			odd(errors.New(warning))
 		}
 	}
 	f, err := os.CreateTemp(store.Dir, ".check-*")
@@ -173,6 +193,11 @@ func (c *configPrintCmd) Run(io streams, given *given) error {
 		if p.Value, err = c.shown(s, f.Target); err != nil {
 			return err
 		}
+		if s.Name == "embedder" || s.Name == "reranker" {
+			if decided := c.modelFlags.shown(s.Name, f.Target.String()); decided != p.Value {
+				p.Value, p.Origin = decided, "models"
+			}
+		}
 		all = append(all, p)
 	}
 	if c.JSON {
@@ -212,6 +237,11 @@ func (c *configPrintCmd) shown(s settings.Setting, v reflect.Value) (any, error)
 			return fmt.Sprintf("(set, %d keys)", len(keys)), err
 		}
 		return "(set)", nil
+	case s.Kind == settings.Records:
+		if v.Len() == 0 {
+			return nil, nil
+		}
+		return v.Interface(), nil
 	case s.Kind == settings.List:
 		if len(list) == 0 {
 			return nil, nil
@@ -233,8 +263,9 @@ func (c *configPrintCmd) shown(s settings.Setting, v reflect.Value) (any, error)
 
 // inYAML is a value as it stands behind a key.
 func inYAML(v any) (string, error) {
-	if list, ok := v.([]string); ok {
-		b, err := json.Marshal(list) // a flow sequence of quoted texts
+	switch v.(type) {
+	case []string, []settings.Record:
+		b, err := json.Marshal(v) // a flow sequence of quoted texts, or of mappings of them
 		return string(b), err
 	}
 	b, err := yaml.Marshal(v)

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"ragate/inference"
+	"ragate/models"
 )
 
 // commandBatch is how many lines the command line embeds in one request: enough to fill batches, few enough to hold in memory.
@@ -118,7 +119,12 @@ func openForCommand(ctx context.Context, sf storeFlags, mf modelFlags, w want, i
 	if err != nil {
 		return nil, err
 	}
-	return openDevice(ctx, sf, mf, w, commandLog(io), nil, &progressLine{w: io.err}, store, func(string) {})
+	return openDevice(ctx, sf, mf, commandOpening(io, store, w))
+}
+
+// commandOpening is how a command that a person waits for opens a device.
+func commandOpening(io streams, store *models.Store, w want) opening {
+	return opening{want: w, store: store, log: commandLog(io), progress: &progressLine{w: io.err}, step: func(string) {}}
 }
 
 func warnCut(w io.Writer, cut []int, of int, i inference.Info) {

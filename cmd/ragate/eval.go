@@ -61,13 +61,22 @@ func (f reportFlags) write(r *report.Report, out io.Writer) error {
 
 // report begins the report on a session's data.
 func (s *session) report(title, data string, decidedBy gates.PolicyRef) *report.Report {
-	e, r, b := s.gateEmbedder.Info(), s.reranker.Info(), s.keeper.running
+	b := s.keeper.running
 	return &report.Report{Title: title, Created: stamp(), Command: "ragate " + strings.Join(os.Args[1:], " "), Facts: []report.Fact{
 		{Name: "data", Value: filepath.Base(data)}, {Name: "policy", Value: decidedBy.Name + " " + decidedBy.Fingerprint},
-		{Name: "embedder", Value: fmt.Sprintf("%s, %s on %s (%s)", e.ID, e.Precision, e.Provider, b.Embedder)},
-		{Name: "reranker", Value: fmt.Sprintf("%s, %s on %s (%s)", r.ID, r.Precision, r.Provider, b.Reranker)},
+		{Name: "embedder", Value: described(s.gateEmbedder, b.Embedder)},
+		{Name: "reranker", Value: described(s.gateReranker, b.Reranker)},
 		{Name: "references", Value: b.References}, {Name: "rules", Value: b.Rules}, {Name: "version", Value: version},
 	}}
+}
+
+// described is a gate's model in a report.
+func described(m *inference.Model, fingerprint string) string {
+	if m == nil {
+		return noModel
+	}
+	i := m.Info()
+	return fmt.Sprintf("%s, %s on %s (%s)", i.Source, i.Precision, i.Provider, fingerprint)
 }
 
 // queryDataFlags name the labelled turns.
@@ -224,6 +233,9 @@ func (f chunkDataFlags) get(ctx context.Context, from source, embedder *inferenc
 	if c == nil {
 		return from.requests, nil
 	}
+	if embedder == nil {
+		return nil, usagef("there is no embedder to retrieve the collection's documents with: see --embedder and --models")
+	}
 	corpus, err := embedAll(ctx, embedder, c.texts, "passage")
 	if err != nil {
 		return nil, err
@@ -290,6 +302,9 @@ func (c evalChunksCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	defer s.close(ctx)
+	if err := s.needChunks(); err != nil {
+		return err
+	}
 	requests, err := c.get(ctx, data, s.embedder)
 	if err != nil {
 		return err

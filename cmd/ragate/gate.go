@@ -207,11 +207,14 @@ func (c gateLintCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	d, err := openForCommand(ctx, c.storeFlags, c.modelFlags, want{embedder: true, gate: true}, io)
+	d, err := openForCommand(ctx, c.storeFlags, c.modelFlags, want{gates: true}, io)
 	if err != nil {
 		return err
 	}
 	defer d.close(ctx)
+	if d.gateEmbedder == nil {
+		return usagef("the query gate has no embedder to check the references with: see --gate-embedder")
+	}
 	refs, err := embedReferences(ctx, set, d.gateEmbedder, referenceCache(store), commandLog(io))
 	if err != nil {
 		return err

@@ -63,7 +63,7 @@ func (s scoringModel) Score(ctx context.Context, query string, texts []string, o
 	return out, modelUse(s.m, 0, got.Usage, got.Timing), nil
 }
 
-// identity names everything of a model that changes its answers.
+// identity names everything of a model that changes its answers; what it is called here does not.
 func identity(i inference.Info) string {
-	return strings.Join([]string{i.ID, i.SHA256, i.Provider, i.Precision, fmt.Sprint(i.MaxTokens), i.Prompts["query"]}, "|")
+	return strings.Join([]string{i.Source, i.SHA256, i.Provider, i.Precision, fmt.Sprint(i.MaxTokens), i.Prompts["query"]}, "|")
 }

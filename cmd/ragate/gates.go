@@ -123,8 +123,7 @@ type gatekeeper struct {
 	flags    gateFlags
 	cache    vectorCache
 	log      *slog.Logger
-	embedder *inference.Model // the gate's
-	reranker *inference.Model
+	embedder *inference.Model // the query gate's; nil where it decides by patterns alone
 	policies map[string]policy.Policy
 	gates    server.Gates
 	one      sync.Mutex   // one reload at a time: two would mix their references among the policies
@@ -141,28 +140,84 @@ func openGates(ctx context.Context, f gateFlags, cacheDir string, d *device, log
 	if err != nil {
 		return nil, &usageError{err}
 	}
-	embedder, reranker := identity(d.gateEmbedder.Info()), identity(d.reranker.Info())
-	k := &gatekeeper{flags: f, cache: vectorCache{cacheDir}, log: log, embedder: d.gateEmbedder, reranker: d.reranker, policies: policies,
-		running: policy.Basis{Embedder: policy.Fingerprint(embedder), Reranker: policy.Fingerprint(reranker), Rules: policy.Fingerprint(textsOf(rules)...)},
+	k := &gatekeeper{flags: f, cache: vectorCache{cacheDir}, log: log, embedder: d.gateEmbedder, policies: policies,
+		running: policy.Basis{Rules: policy.Fingerprint(textsOf(rules)...), Embedder: noModel, References: noModel, Reranker: noModel},
 		gates:   server.Gates{Query: map[string]*gates.QueryGate{}, Chunks: map[string]*gates.ChunkGate{}}}
-	for name, p := range policies {
+	for _, name := range slices.Sorted(maps.Keys(policies)) {
+		p := policies[name]
 		for _, w := range p.Chunks.Warnings() {
 			log.Warn("policy", "policy", name, "warning", w)
 		}
-		q, err := gates.NewQueryGate(p, rules, gateModel{d.gateEmbedder}, time.Now, embedder)
-		if err != nil {
-			return nil, usagef("--rules (RAGATE_RULES): %v", err)
-		}
-		k.gates.Query[name] = q
-		k.gates.Chunks[name] = gates.NewChunkGate(p, scoringModel{d.reranker}, time.Now, reranker).Noting(f.noting(d.reranker.Info()))
 	}
-	set, err := k.reload(ctx)
-	if err != nil {
+	if err := k.makeQueryGates(rules); err != nil {
 		return nil, err
 	}
-	k.gates.Reload = func(ctx context.Context) (server.ReferenceSet, error) { return k.reload(ctx) }
-	log.Info("gates ready", "policies", len(policies), "references", set.References, "categories", set.Categories)
+	k.makeChunkGates(d.gateReranker)
+	said := []any{"policies", len(policies), "embedder", orNone(k.gates.Embedder), "reranker", orNone(k.gates.Reranker)}
+	switch {
+	case k.embedder != nil:
+		set, err := k.reload(ctx)
+		if err != nil {
+			return nil, err
+		}
+		k.gates.Reload = k.reload
+		said = append(said, "references", set.References, "categories", set.Categories)
+	default:
+		if err := k.checkAlone(); err != nil {
+			return nil, err
+		}
+	}
+	log.Info("gates ready", said...)
 	return k, nil
+}
+
+// orNone is a model's name, or that there is none.
+func orNone(name string) string {
+	if name == "" {
+		return noModel
+	}
+	return name
+}
+
+// makeQueryGates makes the query gate of each policy, without references.
+func (k *gatekeeper) makeQueryGates(rules []pattern.File) error {
+	var embedder gates.Embedder
+	var parts []string
+	if k.embedder != nil {
+		info := k.embedder.Info()
+		embedder, parts = gateModel{k.embedder}, []string{identity(info)}
+		k.gates.Embedder, k.running.Embedder = info.ID, policy.Fingerprint(parts...)
+	}
+	for name, p := range k.policies {
+		q, err := gates.NewQueryGate(p, rules, embedder, time.Now, parts...)
+		if err != nil {
+			return usagef("--rules (RAGATE_RULES): %v", err)
+		}
+		k.gates.Query[name] = q
+	}
+	return nil
+}
+
+// makeChunkGates makes the chunk gate of each policy; without a reranker there is none.
+func (k *gatekeeper) makeChunkGates(reranker *inference.Model) {
+	if reranker == nil {
+		return
+	}
+	info := reranker.Info()
+	part := identity(info)
+	k.gates.Reranker, k.running.Reranker = info.ID, policy.Fingerprint(part)
+	for name, p := range k.policies {
+		k.gates.Chunks[name] = gates.NewChunkGate(p, scoringModel{reranker}, time.Now, part).Noting(k.flags.noting(info))
+	}
+}
+
+// checkAlone checks the policies where there are no references for want of an embedder.
+func (k *gatekeeper) checkAlone() error {
+	warnings, err := mismatches(k.policies, k.running)
+	for _, w := range warnings {
+		k.log.Warn(w)
+	}
+	return err
 }
 
 // noting says what a reranker is for, where a query in another language is to be noted.
@@ -216,13 +271,27 @@ func (k *gatekeeper) reload(ctx context.Context) (server.ReferenceSet, error) {
 func checkPolicies(policies map[string]policy.Policy, set *semantic.Set, running policy.Basis, embedder inference.Info) (warnings []string, err error) {
 	bare := false // a policy takes the set's own threshold
 	for _, name := range slices.Sorted(maps.Keys(policies)) {
-		p := policies[name]
-		if s := p.Query.Semantic; !s.Off {
+		if s := policies[name].Query.Semantic; !s.Off {
 			if _, err := set.Method(s.Method); err != nil {
 				return nil, usagef("policy %s: %v", name, err)
 			}
 			bare = bare || s.Threshold == nil
 		}
+	}
+	if warnings, err = mismatches(policies, running); err != nil {
+		return nil, err
+	}
+	if bare && set.CalibratedFor != "" && !namesModel(embedder, set.CalibratedFor) {
+		warnings = append(warnings, fmt.Sprintf("the reference queries' thresholds are calibrated for %s, and %s runs: calibrate a policy for it with ragate calibrate query",
+			set.CalibratedFor, embedder.Source))
+	}
+	return warnings, nil
+}
+
+// mismatches finds policies that were calibrated on something else than runs: an error where the policy says so, else a warning.
+func mismatches(policies map[string]policy.Policy, running policy.Basis) (warnings []string, err error) {
+	for _, name := range slices.Sorted(maps.Keys(policies)) {
+		p := policies[name]
 		d := p.CalibratedFor.Differences(running)
 		if len(d) == 0 {
 			continue
@@ -233,17 +302,13 @@ func checkPolicies(policies map[string]policy.Policy, set *semantic.Set, running
 		}
 		warnings = append(warnings, msg)
 	}
-	if bare && set.CalibratedFor != "" && !namesModel(embedder, set.CalibratedFor) {
-		warnings = append(warnings, fmt.Sprintf("the reference queries' thresholds are calibrated for %s, and %s runs: calibrate a policy for it with ragate calibrate query",
-			set.CalibratedFor, embedder.ID))
-	}
 	return warnings, nil
 }
 
 // namesModel says whether a name, with or without its owner, is a model's.
 func namesModel(i inference.Info, name string) bool {
-	_, short, _ := strings.Cut(i.ID, "/")
-	return name == i.ID || name == short || slices.Contains(i.Aliases, name)
+	_, short, _ := strings.Cut(i.Source, "/")
+	return name == i.Source || name == short || slices.Contains(i.Aliases, name)
 }
 
 // embedReferences gives a set with its vectors: from the cache, or embedded now and put there.

@@ -74,7 +74,7 @@ func TestCheckPolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	model := inference.Info{ID: "intfloat/e5-small-v2"}
+	model := inference.Info{Source: "intfloat/e5-small-v2"}
 	running := policy.Basis{Embedder: "e1", References: "r1", Rules: "p1", Reranker: "x1"}
 	with := func(change func(*policy.Policy)) map[string]policy.Policy {
 		p := policy.Default()
@@ -95,8 +95,8 @@ func TestCheckPolicies(t *testing.T) {
 		{"another reranker, refused", with(func(p *policy.Policy) { p.CalibratedFor.Reranker, p.OnMismatch = "x2", policy.MismatchRefuse }), model, "", "reranker x2, and x1 runs"},
 		{"an unknown method", with(func(p *policy.Policy) { p.Query.Semantic.Method = "magic" }), model, "", "magic"},
 		{"an unknown method, off", with(func(p *policy.Policy) { p.Query.Semantic = policy.Semantic{Method: "magic", Off: true} }), model, "", ""},
-		{"another embedder", with(func(*policy.Policy) {}), inference.Info{ID: "a/b"}, "calibrated for e5-small-v2, and a/b runs", ""},
-		{"another embedder, a threshold of its own", with(func(p *policy.Policy) { p.Query.Semantic.Threshold = &threshold }), inference.Info{ID: "a/b"}, "", ""},
+		{"another embedder", with(func(*policy.Policy) {}), inference.Info{Source: "a/b"}, "calibrated for e5-small-v2, and a/b runs", ""},
+		{"another embedder, a threshold of its own", with(func(p *policy.Policy) { p.Query.Semantic.Threshold = &threshold }), inference.Info{Source: "a/b"}, "", ""},
 	} {
 		warnings, err := checkPolicies(c.policies, set, running, c.model)
 		if got := strings.Join(warnings, "|"); (c.warn == "") != (got == "") || !strings.Contains(got, c.warn) {
@@ -105,6 +105,19 @@ func TestCheckPolicies(t *testing.T) {
 		if (err == nil) != (c.refuse == "") || err != nil && !strings.Contains(err.Error(), c.refuse) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.refuse)
 		}
+	}
+}
+
+// TestIdentityIsOfTheFiles: what a model is called changes no fingerprint, and so no calibration; what it computes does.
+func TestIdentityIsOfTheFiles(t *testing.T) {
+	one := inference.Info{ID: "org/one", Source: "org/one", SHA256: "aa", Precision: "bf16", MaxTokens: 512}
+	renamed, exact := one, one
+	renamed.ID, renamed.Aliases, exact.Precision = "small", []string{"org/one"}, "fp32"
+	if identity(one) != identity(renamed) || identity(one) == identity(exact) {
+		t.Errorf("%q, %q, %q", identity(one), identity(renamed), identity(exact))
+	}
+	if !namesModel(renamed, "one") || namesModel(renamed, "two") {
+		t.Error("a renamed model is known by the name of its files")
 	}
 }
 

@@ -23,6 +23,11 @@ type given struct {
 // checker is a command whose settings are checked together, too.
 type checker interface{ check() []error }
 
+// listener is a command to which it matters whether a value was given or is the default.
+type listener interface {
+	tell(given func(name string) bool)
+}
+
 // tolerant is a command that runs although settings cannot be used: it is there to say so.
 type tolerant interface{ tolerant() }
 
@@ -46,6 +51,9 @@ func newGiven(in *intake, ctx *kong.Context, failure error) *given {
 	}
 	if node := ctx.Selected(); node != nil {
 		command := node.Target.Addr().Interface()
+		if c, ok := command.(listener); ok {
+			c.tell(func(name string) bool { return in.isGiven(ctx, name) })
+		}
 		if c, ok := command.(checker); ok {
 			for _, err := range c.check() {
 				for _, text := range apart(err) {

@@ -8,12 +8,12 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"ragate/inference"
+	"ragate/models"
 	"ragate/server"
 	"ragate/server/certs"
 )
@@ -30,110 +30,149 @@ func (c serveCmd) Run(ctx context.Context, io streams, given *given) error {
 	for _, w := range given.warnings {
 		log.Warn("settings", "warning", w.Error())
 	}
+	p, err := c.prepare(ctx, io, log)
+	if err != nil {
+		return err
+	}
+	defer p.seen.close(expired()) // where a start fails; the shutdown has its own
+	ln, err := c.listen()
+	if err != nil {
+		return err
+	}
+	p.address = c.scheme() + "://" + ln.Addr().String()
+	signal.Notify(p.hangup, syscall.SIGHUP) // from here on: one that comes during the start is served after it, and does not end the process
+	defer signal.Stop(p.hangup)
+	p.tell(p.manager.status("loading the models"))
+	p.began = time.Now()
+	go func() { p.served <- p.srv.Serve(ln) }()
+	log.Info("listening; the models are being loaded", "address", ln.Addr().String(), "version", version)
+	context.AfterFunc(ctx, p.srv.Drain) // at once, whatever the code below is doing
+
+	d, err := c.start(ctx, p)
+	if err != nil {
+		p.srv.Shutdown(expired())
+		<-p.served
+		if ctx.Err() != nil {
+			log.Info("stopped while starting")
+			return nil
+		}
+		return err
+	}
+	p.tell(p.manager.ready())
+	for running := true; running; {
+		select {
+		case <-ctx.Done():
+			running = false
+		case err := <-p.served:
+			d.close(expired())
+			return err
+		case <-p.hangup:
+			c.reload(ctx, p, d)
+		}
+	}
+	p.tell(p.manager.stopping())
+	log.Info("stopping: requests in flight finish, new ones are refused", "grace", c.ShutdownGrace.String())
+	return c.shutdown(log, p.srv, d, p.seen, p.served)
+}
+
+// process is a server and what belongs to its process, before the models are there.
+type process struct {
+	log     *slog.Logger
+	store   *models.Store
+	srv     *server.Server
+	cert    *certs.Watcher // nil: plain HTTP
+	seen    *observing
+	manager serviceManager
+	bar     *progressLine
+
+	address string // once it listens
+	began   time.Time
+	served  chan error     // how serving ended
+	hangup  chan os.Signal // asks for a reload
+}
+
+// tell notes that the service manager could not be told something.
+func (p *process) tell(err error) {
+	if err != nil {
+		p.log.Warn("the service manager was not told", "error", err.Error())
+	}
+}
+
+// prepare makes the server, which listens to nothing yet. What the settings name and cannot be used is a usageError.
+func (c serveCmd) prepare(ctx context.Context, io streams, log *slog.Logger) (*process, error) {
+	p := &process{log: log, manager: managerFromEnv(), bar: &progressLine{w: io.err}, served: make(chan error, 1), hangup: make(chan os.Signal, 1)}
 	keys, err := c.keys()
 	if err != nil {
-		return &usageError{err}
+		return nil, &usageError{err}
 	}
 	for _, w := range c.keyWarnings(keys) {
 		log.Warn("settings", "warning", w)
 	}
 	cfg := c.serverConfig(keys)
-	var cert *certs.Watcher
 	if c.TLSCert != "" {
-		if cert, err = certs.Open(c.certFiles(), log); err != nil {
-			return &usageError{err}
+		if p.cert, err = certs.Open(c.certFiles(), log); err != nil {
+			return nil, &usageError{err}
 		}
-		cfg.TLS, cfg.CertificateExpiry = cert.TLS(), cert.Expires
+		cfg.TLS, cfg.CertificateExpiry = p.cert.TLS(), p.cert.Expires
 	}
-	store, err := c.store(terminalOf(io.err))
-	if err != nil {
-		return err
+	if p.store, err = c.store(terminalOf(io.err)); err != nil {
+		return nil, err
 	}
-	seen, err := c.observe(ctx, &cfg, log)
-	if err != nil {
-		return err
+	if p.seen, err = c.observe(ctx, &cfg, log); err != nil {
+		return nil, err
 	}
-	defer seen.close(expired()) // where a start fails; the shutdown has its own
-	srv, err := server.New(cfg, log)
-	if err != nil {
-		return &usageError{err}
+	if p.srv, err = server.New(cfg, log); err != nil {
+		return nil, errors.Join(&usageError{err}, p.seen.close(expired()))
 	}
+	return p, nil
+}
+
+// listen takes the address.
+func (c serveCmd) listen() (net.Listener, error) {
 	ln, err := net.Listen("tcp", c.Listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, usagef("address %s is taken by another process: stop it, or choose another by --listen or RAGATE_LISTEN", c.Listen)
+	}
 	if err != nil {
-		if errors.Is(err, syscall.EADDRINUSE) {
-			return usagef("address %s is taken by another process: stop it, or choose another by --listen or RAGATE_LISTEN", c.Listen)
-		}
-		return listenError(c.Listen, err)
+		return nil, listenError(c.Listen, err)
 	}
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP) // from here on: one that comes during the start is served after it, and does not end the process
-	defer signal.Stop(hangup)
-	manager := managerFromEnv()
-	tell := func(err error) {
-		if err != nil {
-			log.Warn("the service manager was not told", "error", err.Error())
-		}
-	}
-	tell(manager.status("loading the models"))
-	began := time.Now()
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
-	log.Info("listening; the models are being loaded", "address", ln.Addr().String(), "version", version)
-	context.AfterFunc(ctx, srv.Drain) // at once, whatever the code below is doing
+	return ln, nil
+}
 
-	d, err := openDevice(ctx, c.storeFlags, c.modelFlags, want{embedder: true, reranker: true, gate: true}, log, srv.Observer(), &progressLine{w: io.err}, store, srv.SetStarting)
+// start loads the models, makes the gates and makes the server ready. When it fails, nothing of it is left.
+func (c serveCmd) start(ctx context.Context, p *process) (*device, error) {
+	d, err := openDevice(ctx, c.storeFlags, c.modelFlags, opening{want: want{all: true}, store: p.store, log: p.log,
+		observer: p.srv.Observer(), progress: p.bar, step: p.srv.SetStarting})
 	if err != nil {
-		srv.Shutdown(expired())
-		<-served
-		if ctx.Err() != nil {
-			log.Info("stopped while starting")
-			return nil
-		}
-		return err
+		return nil, err
 	}
-	srv.SetStarting("embedding the reference queries")
-	keeper, err := openGates(ctx, c.gateFlags, filepath.Join(store.Dir, "references"), d, log)
+	p.srv.SetStarting("embedding the reference queries")
+	keeper, err := openGates(ctx, c.gateFlags, referenceCache(p.store).dir, d, p.log)
 	if err != nil {
-		srv.Shutdown(expired())
-		<-served
-		err = errors.Join(err, d.close(expired()))
-		if ctx.Err() != nil {
-			log.Info("stopped while starting")
-			return nil
-		}
-		return err
+		return nil, errors.Join(err, d.close(expired()))
 	}
-	loaded := []*inference.Model{d.embedder, d.reranker}
-	if d.gateEmbedder != d.embedder {
-		loaded = append(loaded, d.gateEmbedder)
+	for _, m := range d.models {
+		logModel(p.log, m.Info())
 	}
-	engine := server.Engine{Stats: d.engine.Stats, Gates: keeper.gates}
-	for _, m := range loaded {
-		engine.Models = append(engine.Models, m)
-		logModel(log, m.Info())
-	}
-	srv.SetReady(engine)
-	log.Info("ready", "url", c.scheme()+"://"+ln.Addr().String(), "start_ms", time.Since(began).Milliseconds(), "resident_mb", residentMB())
-	tell(manager.ready())
+	p.srv.SetReady(d.served(keeper.gates))
+	limit, from := memoryLimit(os.ReadFile)
+	p.log.Info("ready", "url", p.address, "start_ms", time.Since(p.began).Milliseconds(), "models", len(d.models), "resident_mb", inMB(settledBytes()),
+		"expected_mb", inMB(d.expected), "limit_mb", inMB(limit), "limit_from", from)
+	return d, nil
+}
 
-	for running := true; running; {
-		select {
-		case <-ctx.Done():
-			running = false
-		case err := <-served:
-			d.close(expired())
-			return err
-		case <-hangup:
-			c.reload(ctx, log, srv, cert)
-		}
+// served is what a server is given of a device.
+func (d *device) served(g server.Gates) server.Engine {
+	e := server.Engine{Stats: d.engine.Stats, Gates: g, Resident: residentBytes}
+	for _, m := range d.models {
+		e.Models = append(e.Models, m)
 	}
-	tell(manager.stopping())
-	log.Info("stopping: requests in flight finish, new ones are refused", "grace", c.ShutdownGrace.String())
-	return c.shutdown(log, srv, d, seen, served)
+	return e
 }
 
 // reload reads again what may change while the server runs. What cannot be used is said, and the old stays in use.
-func (c serveCmd) reload(ctx context.Context, log *slog.Logger, srv *server.Server, cert *certs.Watcher) {
+func (c serveCmd) reload(ctx context.Context, p *process, d *device) {
+	log, srv, cert := p.log, p.srv, p.cert
 	if c.APIKeyFile != "" {
 		keys, err := c.keys()
 		if err == nil {
@@ -157,6 +196,9 @@ func (c serveCmd) reload(ctx context.Context, log *slog.Logger, srv *server.Serv
 		} else {
 			log.Info("TLS certificate reloaded", "expires", cert.Expires().UTC())
 		}
+	}
+	if d.gateEmbedder == nil {
+		return // there are no references
 	}
 	if set, err := srv.ReloadReferences(ctx); err != nil {
 		log.Error("the references were not reloaded, the old ones stay in use", "error", err.Error())
@@ -217,7 +259,7 @@ func (c serveCmd) serverConfig(keys []server.Key) server.Config {
 	cfg.Version, cfg.Keys, cfg.CORSOrigins = version, keys, c.CORSOrigin
 	cfg.MaxBodyBytes, cfg.MaxItems, cfg.MaxDocuments, cfg.MaxHeaderBytes = c.MaxBodyBytes, c.MaxItems, c.MaxDocuments, c.MaxHeaderBytes
 	cfg.MaxInflightBytes = c.MaxInflightBytes
-	cfg.MaxTokens, cfg.Truncate = c.MaxTokens, c.Truncate
+	cfg.Truncate = c.Truncate // MaxTokens is each model's own: the engine holds requests to it
 	cfg.Budget, cfg.RefuseOnOverload = time.Duration(c.BudgetMS)*time.Millisecond, c.GateOverload == "refuse"
 	cfg.LogText = c.LogText
 	cfg.HeaderTimeout, cfg.BodyTimeout, cfg.WriteTimeout, cfg.IdleTimeout = c.HeaderTimeout, c.BodyTimeout, c.WriteTimeout, c.IdleTimeout
@@ -318,7 +360,7 @@ func loopback(address string) bool {
 
 func logModel(log *slog.Logger, i inference.Info) {
 	log.Info("model loaded", "model", i.ID, "kind", string(i.Kind), "provider", i.Provider, "precision", i.Precision, "streams", i.Streams, "threads", i.Threads,
-		"max_tokens", i.MaxTokens, driftKey(i, "drift"), driftOf(i, i.Drift), driftKey(i, "fidelity"), driftOf(i, i.Fidelity))
+		"max_tokens", i.MaxTokens, "source", i.Source, "memory_mb", inMB(i.Memory), driftKey(i, "drift"), driftOf(i, i.Drift), driftKey(i, "fidelity"), driftOf(i, i.Fidelity))
 	for _, w := range i.Warnings {
 		log.Warn("model", "model", i.ID, "warning", w)
 	}
@@ -337,17 +379,4 @@ func driftOf(i inference.Info, d inference.Drift) float64 {
 		return d.MaxLogit
 	}
 	return d.MinCosine
-}
-
-// residentMB is the process's resident memory, 0 where the system does not say.
-func residentMB() int {
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
-	}
-	var size, resident int
-	if _, err := fmt.Sscan(string(b), &size, &resident); err != nil {
-		return 0
-	}
-	return resident * os.Getpagesize() >> 20
 }

@@ -45,16 +45,24 @@ func (c gateSetup) open(ctx context.Context, io streams) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	log := commandLog(io)
-	d, err := openDevice(ctx, c.storeFlags, c.modelFlags, want{embedder: true, reranker: true, gate: true}, log, nil, &progressLine{w: io.err}, store, func(string) {})
+	o := commandOpening(io, store, want{embedder: true, gates: true})
+	d, err := openDevice(ctx, c.storeFlags, c.modelFlags, o)
 	if err != nil {
 		return nil, err
 	}
-	k, err := openGates(ctx, c.gateFlags, referenceCache(store).dir, d, log)
+	k, err := openGates(ctx, c.gateFlags, referenceCache(store).dir, d, o.log)
 	if err != nil {
 		return nil, errors.Join(err, d.close(expired()))
 	}
 	return &session{device: d, keeper: k, policy: p, query: k.gates.Query[c.Policy], chunks: k.gates.Chunks[c.Policy]}, nil
+}
+
+// needChunks refuses a command on the chunk gate where there is none.
+func (s *session) needChunks() error {
+	if s.chunks == nil {
+		return usagef("there is no chunk gate: the settings give it no reranker (--gate-reranker, --reranker, --models)")
+	}
+	return nil
 }
 
 // commandLog is where a command that a person waits for says what is odd.
@@ -74,7 +82,7 @@ func (s *session) ask(ctx context.Context, path string, body []byte) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	srv.SetReady(server.Engine{Models: []server.Model{s.embedder, s.reranker}, Stats: s.engine.Stats, Gates: s.keeper.gates})
+	srv.SetReady(s.served(s.keeper.gates))
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err

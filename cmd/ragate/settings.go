@@ -57,6 +57,7 @@ func (in *intake) options() []kong.Option {
 		kong.KindMapper(reflect.Int, text(0)),
 		kong.KindMapper(reflect.Int64, text(int64(0))),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), text(time.Duration(0))),
+		kong.TypeMapper(reflect.TypeFor[[]settings.Record](), recordsMapper{in}),
 		kong.KindMapper(reflect.Bool, switchMapper{text(false).(mapper)}),
 		kong.WithBeforeReset(func(*kong.Context) error { in.stage = fromEnvironment; return nil }),
 		kong.WithBeforeResolve(in.readFile),
@@ -111,6 +112,31 @@ func (m mapper) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	return m.plain.Decode(ctx.WithScanner(kong.ScanAsType(kong.FlagValueToken, text)), target)
 }
 
+// recordsMapper reads records: texts of a flag, which may be given more than once, or of a variable; what the file says, as it is.
+type recordsMapper struct{ in *intake }
+
+// Decode implements kong.Mapper.
+func (m recordsMapper) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	token := ctx.Scan.Pop()
+	records, ok := token.Value.([]settings.Record)
+	if !ok {
+		if token.IsEOL() {
+			return fmt.Errorf("missing value, expecting %q", "name=N,kind=K,model=M;…")
+		}
+		s, err := settingOf(ctx.Value.Flag)
+		if err != nil {
+			return err
+		}
+		var problems []settings.Problem
+		records, problems = s.ParseRecords(m.in.origin(ctx.Value.Flag), token.String())
+		for _, p := range problems {
+			m.in.found = append(m.in.found, finding{ctx.Value.Flag, p})
+		}
+	}
+	target.Set(reflect.AppendSlice(target, reflect.ValueOf(records)))
+	return nil
+}
+
 // origin names the flag whose value is being read by the name under which the value was given, and by its other one.
 func (in *intake) origin(flag *kong.Flag) string {
 	switch dashed := "--" + flag.Name; {
@@ -145,6 +171,9 @@ func (in *intake) readFile(ctx *kong.Context) error {
 		v, ok := in.file.values[flag.Name]
 		if !ok || len(flag.Envs) == 0 || isSet(flag) {
 			return nil, nil
+		}
+		if v.Records != nil {
+			return v.Records, nil
 		}
 		if v.List != nil {
 			list := make([]any, len(v.List))
@@ -238,6 +267,8 @@ func settingOf(f *kong.Flag) (settings.Setting, error) {
 		s.Kind = settings.Integer
 	case t.Kind() == reflect.Bool:
 		s.Kind = settings.Switch
+	case t == reflect.TypeFor[[]settings.Record]():
+		s.Kind, s.Fields = settings.Records, modelFields // there is one such setting
 	case t.Kind() == reflect.Slice:
 		s.Kind = settings.List
 	}
@@ -253,6 +284,8 @@ func valueOf(v reflect.Value) (text string, list []string) {
 	switch x := v.Interface().(type) {
 	case []string:
 		return "", x
+	case []settings.Record:
+		return "", nil // see shown
 	case time.Duration:
 		return shortDuration(x), nil
 	default:
@@ -270,6 +303,16 @@ func shortDuration(d time.Duration) string {
 		text = cut + "h"
 	}
 	return text
+}
+
+// isGiven says whether a setting has a value other than its default, by its name.
+func (in *intake) isGiven(ctx *kong.Context, name string) bool {
+	for _, f := range ctx.Flags() {
+		if f.Name == name {
+			return in.originOf(ctx, f) != "default"
+		}
+	}
+	return false
 }
 
 // origin of a setting's effective value.

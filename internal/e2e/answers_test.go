@@ -148,6 +148,8 @@ type session struct {
 	ref  *reference
 	mode mode
 
+	embedder, reranker string // asked for by these names; "": the default ones
+
 	mu         sync.Mutex
 	first      map[string][]float32 // the first answer to each input
 	answers    int
@@ -283,7 +285,7 @@ func (s *session) embed(items []int) error {
 	if len(texts) == 1 {
 		input = texts[0]
 	}
-	r, err := s.srv.send("/embed", map[string]any{"inputs": input, "normalize": true})
+	r, err := s.srv.send("/embed", map[string]any{"inputs": input, "normalize": true, "model": s.embedder})
 	if err != nil {
 		return err
 	}
@@ -309,7 +311,7 @@ func (s *session) rerank(items []int) error {
 		documents[n] = s.ref.inputs.Pairs[query].Documents[p.document]
 		tokens += s.ref.logits.tokens[i]
 	}
-	r, err := s.srv.send("/v1/rerank", map[string]any{"query": s.ref.inputs.Pairs[query].Query, "documents": documents, "raw_scores": true})
+	r, err := s.srv.send("/v1/rerank", map[string]any{"query": s.ref.inputs.Pairs[query].Query, "documents": documents, "raw_scores": true, "model": s.reranker})
 	if err != nil {
 		return err
 	}

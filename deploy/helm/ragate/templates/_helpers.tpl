@@ -71,7 +71,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- fail "models.source is claim: name it in models.claim.name" -}}
 {{- end -}}
 {{- if and (eq .Values.models.source "hub") (eq (include "ragate.pull" .) "[]") -}}
-{{- fail "models.source is hub: name the models in settings.RAGATE_EMBEDDER, RAGATE_RERANKER or RAGATE_GATE_EMBEDDER" -}}
+{{- fail "models.source is hub: name the models in settings.RAGATE_EMBEDDER, RAGATE_RERANKER, RAGATE_GATE_EMBEDDER, RAGATE_GATE_RERANKER or RAGATE_MODELS, or in models of config" -}}
 {{- end -}}
 {{- $claimed := and .Values.persistence.enabled (ne .Values.persistence.accessMode "ReadWriteMany") -}}
 {{- if and $claimed (or .Values.autoscaling.enabled (gt (int .Values.replicaCount) 1)) -}}
@@ -109,10 +109,24 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* The models that an init container fetches from the hub, as JSON. */}}
 {{- define "ragate.pull" -}}
+{{- $named := list "none" -}}
 {{- $pull := list -}}
-{{- range $name := list "RAGATE_EMBEDDER" "RAGATE_RERANKER" "RAGATE_GATE_EMBEDDER" -}}
+{{- range $part := regexSplit "[,;\n]" (get $.Values.settings "RAGATE_MODELS" | toString) -1 -}}
+{{- if hasPrefix "model=" (trim $part) -}}
+{{- $pull = append $pull (trimPrefix "model=" (trim $part)) -}}
+{{- else if hasPrefix "name=" (trim $part) -}}
+{{- $named = append $named (trimPrefix "name=" (trim $part)) -}}
+{{- end -}}
+{{- end -}}
+{{- range $entry := (fromYaml $.Values.config).models -}}
+{{- $named = append $named (get $entry "name") -}}
+{{- $pull = append $pull (get $entry "model") -}}
+{{- end -}}
+{{- range $name := list "RAGATE_EMBEDDER" "RAGATE_RERANKER" "RAGATE_GATE_EMBEDDER" "RAGATE_GATE_RERANKER" -}}
 {{- with get $.Values.settings $name -}}
+{{- if not (has . $named) -}}
 {{- $pull = append $pull . -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- $pull | uniq | toJson -}}
