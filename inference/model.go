@@ -99,6 +99,13 @@ func (e *Engine) load(ctx context.Context, m models.Manifest, kind models.Kind, 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	m, warning, err := e.placed(m)
+	if err != nil {
+		return nil, err
+	}
+	if warning != "" {
+		m.Notes = append(slices.Clone(m.Notes), warning)
+	}
 	inputs, outputs, err := e.cfg.Runtime.Describe(m.GraphPath)
 	if err != nil {
 		return nil, &models.LoadError{Model: m.ID, Path: m.GraphPath, Reason: "ONNX Runtime does not load the graph", Err: err}
@@ -154,7 +161,7 @@ func (e *Engine) openSession(ctx context.Context, c *core, set Settings, facts *
 		if err == nil {
 			err = e.open(ctx, c, w, ort.SessionConfig{
 				GraphPath: path, Provider: w.provider, Arithmetic: w.arithmetic, Streams: w.streams, Threads: w.threads,
-				Binding: binding, Output: output,
+				Binding: binding, Output: output, PadID: c.tokenizer.PadID(),
 			})
 		}
 		if err == nil {
@@ -218,38 +225,68 @@ func (e *Engine) graphFor(ctx context.Context, m models.Manifest, w plan, facts 
 	for i, s := range steps {
 		versions[i] = s.version
 	}
-	cached := func(dir string) (string, error) {
-		entry, err := graph.Cached(dir, graph.Source{Path: m.GraphPath, SHA256: m.GraphSHA256}, strings.Join(versions, "+"),
-			func(model []byte) (out []byte, err error) {
-				out = model
-				for _, s := range steps {
-					if err := ctx.Err(); err != nil {
-						return nil, err
-					}
-					if out, err = s.apply(out); err != nil {
-						return nil, err
-					}
-				}
-				return out, nil
-			})
-		return entry.Path, err
-	}
-	path, err = cached(e.cfg.CacheDir)
+	path, warning, err = e.rewritten(m, strings.Join(versions, "+"), func(model []byte) (out []byte, err error) {
+		out = model
+		for _, s := range steps {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			if out, err = s.apply(out); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	})
 	var full *graph.CacheError
 	if !errors.As(err, &full) {
-		return path, "", err
-	}
-	if e.cfg.SpareDir != "" {
-		path, spare := cached(e.cfg.SpareDir)
-		if spare == nil {
-			return path, err.Error() + "; until then every start makes it anew, in the folder for temporary files", nil
-		}
-		err = errors.Join(err, spare)
+		return path, warning, err
 	}
 	if !w.weightOnly { // pruning only saves time: the model's own graph computes the same
 		return m.GraphPath, err.Error() + "; the model runs with its unused outputs", nil
 	}
 	return "", "", err
+}
+
+// rewritten gives the model's graph as apply makes it, kept in the cache's folder by its hash and version. Where it cannot be kept there, it
+// is made in the spare folder, and the warning says so; a *graph.CacheError says that neither takes it.
+func (e *Engine) rewritten(m models.Manifest, version string, apply func(model []byte) ([]byte, error)) (path, warning string, err error) {
+	src := graph.Source{Path: m.GraphPath, SHA256: m.GraphSHA256}
+	entry, err := graph.Cached(e.cfg.CacheDir, src, version, apply)
+	var full *graph.CacheError
+	if err == nil || !errors.As(err, &full) || e.cfg.SpareDir == "" {
+		return entry.Path, "", err
+	}
+	entry, spare := graph.Cached(e.cfg.SpareDir, src, version, apply)
+	if spare != nil {
+		return "", "", errors.Join(err, spare)
+	}
+	return entry.Path, err.Error() + "; until then every start makes it anew, in the folder for temporary files", nil
+}
+
+// placedVersion names the graphs that are kept only to have their weights beside them.
+const placedVersion = "placed-1"
+
+// placed makes sure that the files which hold a graph's weights lie in its own folder: the runtime refuses weights that a link leads out of
+// it, and the hub's cache consists of such links. They are linked anew, or copied to another disk, beside a copy of the graph, which
+// without its weights is small.
+func (e *Engine) placed(m models.Manifest) (models.Manifest, string, error) {
+	outside := false
+	for _, p := range m.ExternalData {
+		st, err := os.Lstat(p)
+		if err != nil {
+			return m, "", &models.LoadError{Model: m.ID, Path: p, Reason: "the weights beside the graph cannot be read", Err: err}
+		}
+		outside = outside || st.Mode()&os.ModeSymlink != 0
+	}
+	if !outside {
+		return m, "", nil
+	}
+	path, warning, err := e.rewritten(m, placedVersion, func(model []byte) ([]byte, error) { return model, nil })
+	if err != nil {
+		return m, "", &models.LoadError{Model: m.ID, Path: m.GraphPath, Reason: "its weights cannot be put beside the graph", Err: err}
+	}
+	m.GraphPath = path
+	return m, warning, nil
 }
 
 // fileSafe keeps of a tensor's name what may stand in a file name.

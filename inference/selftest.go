@@ -32,7 +32,7 @@ const driftMates = 5
 func (c *core) key() string {
 	m := c.engine.cfg.Machine
 	// The file's name is the hash of a rewritten graph, so that another way to rewrite is another circumstance.
-	return fmt.Sprintf("4|%s|%s|%s|%s %v|%d tokens|%s|%s|%dx%d|pad %d|ort %s|%s|%d cpus", c.manifest.GraphSHA256, c.manifest.TokenizerSHA256,
+	return fmt.Sprintf("5|%s|%s|%s|%s %v|%d tokens|%s|%s|%dx%d|pad %d|ort %s|%s|%d cpus", c.manifest.GraphSHA256, c.manifest.TokenizerSHA256,
 		filepath.Base(c.config.GraphPath), c.config.Binding.Output, c.head, min(c.limit, slices.Max(probeLengths)), c.plan.provider,
 		c.plan.precision, c.plan.streams, c.plan.threads, c.plan.pad, c.engine.cfg.Runtime.Version(), m.Name, m.CPUs)
 }

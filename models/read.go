@@ -26,10 +26,14 @@ type AmbiguousGraphError struct {
 	Model   string
 	Asked   string   // the file asked for, "" when none was
 	Choices []string // all ONNX files, sorted
+	// Elsewhere is a repository that has an ONNX export of this model, when the catalogue knows one and this has none.
+	Elsewhere string
 }
 
 func (e *AmbiguousGraphError) Error() string {
 	switch {
+	case len(e.Choices) == 0 && e.Elsewhere != "":
+		return fmt.Sprintf("model %s has no ONNX file in its own repository; %s has an export of it: name that model instead", e.Model, e.Elsewhere)
 	case len(e.Choices) == 0:
 		return fmt.Sprintf("model %s has no ONNX file; export it (for example with optimum) or name a repository that has one", e.Model)
 	case e.Asked != "":
@@ -174,6 +178,10 @@ func readManifest(in folderOf) (Manifest, error) {
 		return fail("", "its files cannot be read", "", r.err)
 	}
 	in.override.apply(&m)
+	m.declaredTokens = in.override.MaxTokens != nil
+	if m.declaredTokens && m.MaxTokens > r.positions {
+		return Manifest{}, m.tooManyTokens(r.positions)
+	}
 	// Prompt names differ between families; a request may use either.
 	if p, ok := m.Prompts["document"]; ok && m.Prompts["passage"] == "" {
 		m.Prompts = maps.Clone(m.Prompts)
@@ -200,6 +208,7 @@ type reader struct {
 	in          folderOf
 	err         error
 	poolingFile string
+	positions   int // tokens that config.json says there are positions for; the largest int when it does not
 }
 
 func (r *reader) has(p string) bool { return slices.Contains(r.in.paths, p) }
@@ -403,13 +412,41 @@ func (r *reader) prompts(m *Manifest) {
 // positionsOffset lists the families whose position table starts at padding_idx + 1 = 2, so that two of its rows are never reached.
 var positionsOffset = []string{"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "data2vec-text", "xmod", "luke", "ibert", "esm"}
 
+// firstPosition is the row of the position table that the first token takes.
+func firstPosition(modelType string) int {
+	if slices.Contains(positionsOffset, modelType) {
+		return 2
+	}
+	return 0
+}
+
+// boundByPositions holds MaxTokens against the rows of the graph's own position table, 0 when it shows none. A limit that the user
+// declared is refused; one that the files state is lowered and noted.
+func (m *Manifest) boundByPositions(rows int64) error {
+	most := int(rows) - firstPosition(m.ModelType)
+	if rows == 0 || most < 1 || m.MaxTokens <= most {
+		return nil
+	}
+	if m.declaredTokens {
+		return m.tooManyTokens(most)
+	}
+	m.Notes = append(m.Notes, fmt.Sprintf("its files state a limit of %d tokens, and the graph's position table holds %d; that is the limit", m.MaxTokens, most))
+	m.MaxTokens = most
+	return nil
+}
+
+func (m *Manifest) tooManyTokens(most int) error {
+	return &LoadError{Model: m.ID, Path: m.GraphPath, Reason: fmt.Sprintf("`max_tokens` in %s is %d and the model has positions for %d tokens", OverrideFile, m.MaxTokens, most),
+		Fix: fmt.Sprintf("set it to %d or less", most)}
+}
+
 // maxTokens takes sentence-transformers' own limit where there is one, else the catalogue's, else the smaller of the tokenizer's and
 // the position table's; the position table bounds all of them. Limits baked into tokenizer.json never count.
 func (r *reader) maxTokens(m *Manifest, cfg configJSON, tcfg tokenizerConfigJSON, base string) {
 	const unknown = 1e6 // larger "limits" are placeholders: transformers writes 1e30
 	positions := max(cfg.MaxPositions, cfg.NPositions)
-	if slices.Contains(positionsOffset, cfg.ModelType) && positions > 2 {
-		positions -= 2
+	if positions > 2 {
+		positions -= float64(firstPosition(cfg.ModelType))
 	}
 	if positions <= 0 || positions > unknown {
 		positions = math.Inf(1)
@@ -430,6 +467,9 @@ func (r *reader) maxTokens(m *Manifest, cfg configJSON, tcfg tokenizerConfigJSON
 		} else if v := tcfg.MaxLength; v != nil && *v > 0 && *v <= unknown {
 			limit = *v
 		}
+	}
+	if r.positions = math.MaxInt; !math.IsInf(positions, 1) {
+		r.positions = int(positions)
 	}
 	limit = min(limit, positions)
 	if math.IsInf(limit, 1) {

@@ -263,14 +263,19 @@ func TestCatalogue(t *testing.T) {
 			}
 			names[strings.ToLower(n)] = e.ID
 		}
-		if e.Kind == models.KindUnknown || e.MaxTokens == 0 || e.Created.IsZero() || (e.Kind == models.KindEmbedder) != (e.Dimensions > 0 && e.Pooling != "") {
+		if e.Kind == models.KindUnknown || e.MaxTokens == 0 || e.License == "" || (e.Kind == models.KindEmbedder) != (e.Dimensions > 0 && e.Pooling != "") {
 			t.Errorf("%s: incomplete: %+v", e.ID, e)
 		}
-		if e.Package != nil && len(e.Package.Wheel.SHA256) != 64 {
+		// Of a model of the hub, the hub says the date.
+		if e.Package != nil && (len(e.Package.Wheel.SHA256) != 64 || e.Created.IsZero() || (e.Package.Convert == nil) != (len(e.Package.Source) == 0)) {
 			t.Errorf("%s: not pinned", e.ID)
 		}
+		if e.Package == nil && (e.HubFile == "") == (e.Elsewhere == "") {
+			t.Errorf("%s: the file to take is %q, elsewhere %q", e.ID, e.HubFile, e.Elsewhere)
+		}
 	}
-	for _, n := range []string{"e5-small-v2", "intfloat/e5-small-v2", "ms-marco-minilm-l-12-v2", "cross-encoder/ms-marco-minilm-l-12-v2", "cross-encoder/ms-marco-minilm-l12-v2", "cross-encoder/ms-marco-minilm-l6-v2", "sentence-transformers/all-minilm-l6-v2"} {
+	for _, n := range []string{"e5-small-v2", "intfloat/e5-small-v2", "ms-marco-minilm-l-12-v2", "cross-encoder/ms-marco-minilm-l-12-v2", "cross-encoder/ms-marco-minilm-l12-v2", "cross-encoder/ms-marco-minilm-l6-v2", "sentence-transformers/all-minilm-l6-v2",
+		"multilingual-e5-small", "intfloat/multilingual-e5-base", "intfloat/multilingual-e5-large", "bge-m3", "baai/bge-reranker-v2-m3", "jinaai/jina-reranker-v2-base-multilingual"} {
 		if names[n] == "" {
 			t.Errorf("no %s in %q", n, slices.Sorted(maps.Keys(names)))
 		}

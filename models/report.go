@@ -179,7 +179,9 @@ type Listed struct {
 	Default   bool   // served when nothing else is asked for
 	Present   bool   // all files are there, by name and size
 	Dir       string
-	Bytes     int64 // of all its files; 0 when unknown
+	Bytes     int64    // of all its files; 0 when unknown
+	License   string   // by its SPDX name; "" for models outside the catalogue
+	Remarks   []string // what to know before choosing it, in sentences: which weights, what its licence asks, where its ONNX export is
 }
 
 // List returns the catalogue and all locked models: what is here and what could be.
@@ -213,7 +215,8 @@ func (s *Store) List() ([]Listed, error) {
 		return x
 	}
 	for _, e := range Catalogue() {
-		x := Listed{Reference: e.ID, ID: e.ID, Aliases: e.Aliases, Kind: e.Kind, Languages: e.Languages, Source: SourceHub, Default: e.ID == DefaultEmbedder || e.ID == DefaultReranker}
+		x := Listed{Reference: e.ID, ID: e.ID, Aliases: e.Aliases, Kind: e.Kind, Languages: e.Languages, Source: SourceHub, Default: isDefault(e.ID), License: e.License,
+			Remarks: e.remarks(e.Package != nil)}
 		if e.Package != nil {
 			x.Source, x.Revision, x.Dir = SourcePackage, e.Package.Wheel.Name+"-"+e.Package.Wheel.Version, s.modelDir(e.ID)
 			here(&x, e.Package.Files)
@@ -233,7 +236,7 @@ func (s *Store) List() ([]Listed, error) {
 		repo, _, _ := strings.Cut(key, "@")
 		x := Listed{Reference: key, ID: repo, Source: SourceHub}
 		if e, ok := lookup(repo); ok {
-			x.Aliases, x.Kind, x.Languages = e.Aliases, e.Kind, e.Languages
+			x.Aliases, x.Kind, x.Languages, x.License, x.Remarks = e.Aliases, e.Kind, e.Languages, e.License, e.remarks(false)
 		}
 		out = append(out, fromLock(x, repo, l.Models[key]))
 	}

@@ -149,6 +149,15 @@ func askedFile(r reference) string {
 	return r.file
 }
 
+// elsewhere adds to the error of a repository without an ONNX file where there is one.
+func elsewhere(r reference, err error) error {
+	var which *AmbiguousGraphError
+	if errors.As(err, &which) && len(which.Choices) == 0 && r.entry != nil {
+		which.Elsewhere = r.entry.Elsewhere
+	}
+	return err
+}
+
 // fetchNew asks what the revision holds now and fetches it.
 func fetchNew(ctx context.Context, c *hub.Client, r reference, p Progress) (lockedBase, error) {
 	m, err := c.Model(ctx, r.repo, r.revision)
@@ -163,7 +172,7 @@ func fetchNew(ctx context.Context, c *hub.Client, r reference, p Progress) (lock
 	}
 	onnx, err := chooseGraph(r.repo, paths, askedFile(r))
 	if err != nil {
-		return lockedBase{}, err
+		return lockedBase{}, elsewhere(r, err)
 	}
 	want := wanted(onnx, paths)
 	if !slices.ContainsFunc(want, func(p string) bool { return path.Base(p) == "tokenizer.json" }) {
@@ -188,15 +197,11 @@ func fetchNew(ctx context.Context, c *hub.Client, r reference, p Progress) (lock
 		}
 	}
 	// The graph itself says for certain which files hold its weights.
-	facts, _, err := inspect(graphPath)
+	more, err := otherWeights(r, graphPath, onnx, want)
 	if err != nil {
-		return lockedBase{}, &LoadError{Model: r.repo, Path: graphPath, Reason: "not an ONNX file", Err: err}
+		return lockedBase{}, err
 	}
-	for _, name := range facts.ExternalData {
-		name = path.Join(path.Dir(onnx), name)
-		if slices.Contains(want, name) {
-			continue
-		}
+	for _, name := range more {
 		if _, ok := byPath[name]; !ok {
 			return lockedBase{}, &LoadError{Model: r.repo, Path: onnx, Reason: fmt.Sprintf("its weights are in %s, which the repository does not have", name)}
 		}
@@ -206,6 +211,21 @@ func fetchNew(ctx context.Context, c *hub.Client, r reference, p Progress) (lock
 	}
 	slices.SortFunc(locked.Files, func(a, b lockedFile) int { return cmp.Compare(a.Path, b.Path) })
 	return locked, c.SetRef(r.repo, r.revision, m.Commit)
+}
+
+// otherWeights lists the files beside the graph that hold weights of it and are not among have, by the graph's own word: exporters name
+// them as they like.
+func otherWeights(r reference, graphPath, onnx string, have []string) (names []string, err error) {
+	facts, _, err := inspect(graphPath)
+	if err != nil {
+		return nil, &LoadError{Model: r.repo, Path: graphPath, Reason: "not an ONNX file", Err: err}
+	}
+	for _, name := range facts.ExternalData {
+		if name = path.Join(path.Dir(onnx), name); !slices.Contains(have, name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }
 
 // fetchLocked makes every locked file present again at its commit.
@@ -242,10 +262,15 @@ func adoptCached(c *hub.Client, r reference) (lockedBase, error) {
 	}
 	onnx, err := chooseGraph(r.repo, paths, askedFile(r))
 	if err != nil {
-		return absent(err)
+		return absent(elsewhere(r, err))
 	}
 	locked := lockedBase{Commit: commit, Graph: onnx}
-	for _, name := range wanted(onnx, paths) {
+	want := wanted(onnx, paths)
+	more, err := otherWeights(r, filepath.Join(c.Snapshot(r.repo, commit), filepath.FromSlash(onnx)), onnx, want)
+	if err != nil {
+		return lockedBase{}, err
+	}
+	for _, name := range append(want, more...) {
 		got, err := c.Cached(r.repo, commit, hub.RemoteFile{Path: name, Size: -1})
 		if err != nil {
 			return absent(err)
@@ -397,6 +422,12 @@ func finish(r reference, m Manifest, pinned []files.File) (Manifest, error) {
 	if err != nil {
 		return Manifest{}, &LoadError{Model: m.ID, Path: m.GraphPath, Reason: "the graph cannot be read", Err: err}
 	}
+	if err := m.boundByPositions(facts.Positions); err != nil {
+		return Manifest{}, err
+	}
+	if r.entry != nil {
+		m.License, m.Remarks = r.entry.License, r.entry.remarks(r.packaged)
+	}
 	m.GraphSHA256 = sum
 	m.DType, m.Dynamic = facts.DType, facts.Dynamic
 	m.ExternalData = nil
@@ -417,6 +448,7 @@ func finish(r reference, m Manifest, pinned []files.File) (Manifest, error) {
 type graphFacts struct {
 	DType        string
 	Dynamic      bool
+	Positions    int64
 	ExternalData []string
 }
 
@@ -445,7 +477,7 @@ func inspect(file string) (graphFacts, string, error) {
 	if err != nil {
 		return graphFacts{}, sum, err
 	}
-	out := graphFacts{DType: strings.Clone(facts.WeightType.String()), Dynamic: facts.DynamicallyQuantized}
+	out := graphFacts{DType: strings.Clone(facts.WeightType.String()), Dynamic: facts.DynamicallyQuantized, Positions: facts.Positions}
 	for _, name := range facts.ExternalData {
 		if !files.Local(name) {
 			return graphFacts{}, sum, fmt.Errorf("its weights are in %q, which is not a path beside it", name)

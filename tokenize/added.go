@@ -3,6 +3,8 @@ package tokenize
 import (
 	"strings"
 	"unicode/utf8"
+
+	"ragate/tokenize/internal/trie"
 )
 
 // addedToken is an entry of the file's added_tokens: found in a text before anything else happens to it.
@@ -19,8 +21,8 @@ type addedToken struct {
 // matcher finds added tokens: leftmost first, of those the longest, never overlapping.
 type matcher struct {
 	tokens []addedToken
-	trie   *trie  // content → index in tokens
-	first  string // the distinct first bytes, when there are few of them
+	trie   *trie.Trie // content → index in tokens
+	first  string     // the distinct first bytes, when there are few of them
 	starts [256]bool
 	word   runeSet
 	space  runeSet
@@ -35,16 +37,16 @@ func newMatcher(tokens []addedToken, patterns []string, table *charTable) (*matc
 		return nil, nil
 	}
 	m := &matcher{tokens: tokens, word: table.word, space: table.space}
-	keys := make([]trieKey, len(tokens))
+	keys := make([]trie.Key, len(tokens))
 	for i, p := range patterns {
-		keys[i] = trieKey{p, int32(i)}
+		keys[i] = trie.Key{Key: p, ID: int32(i)}
 		if !m.starts[p[0]] {
 			m.starts[p[0]] = true
 			m.first += p[:1]
 		}
 	}
 	var err error
-	if m.trie, err = newTrie(keys); err != nil {
+	if m.trie, err = trie.New(keys); err != nil {
 		return nil, &UnsupportedError{"added_tokens", err.Error(), "fewer of them"}
 	}
 	return m, nil
@@ -65,7 +67,7 @@ func (m *matcher) next(text string, from, until, floor int, escapeSpecial bool) 
 		if at < 0 {
 			return match{}, false, until
 		}
-		i, n := m.trie.longest(unsafeBytes(text[at:]))
+		i, n := m.trie.Longest(unsafeBytes(text[at:]))
 		if n == 0 {
 			from = at + 1
 			continue

@@ -13,8 +13,8 @@ import (
 // span is a stretch of the input, in bytes.
 type span struct{ start, stop int }
 
-// aligned is a character of a normalised text and what it stands for in the input.
-type aligned struct {
+// alignedChar is a character of a normalised text and what it stands for in the input.
+type alignedChar struct {
 	r rune
 	span
 }
@@ -23,7 +23,7 @@ type aligned struct {
 type aligner struct {
 	norm  normalizer
 	table *charTable
-	yield func(aligned)
+	yield func(alignedChar)
 
 	// A run of combining marks, which NFD sorts by class. The reference then gives out places in the new order: each mark
 	// that began a character of the input takes the place of the next such character, each further part of a
@@ -122,15 +122,15 @@ func (a *aligner) strip(r rune, at span) {
 func (a *aligner) lower(r rune, at span) {
 	switch {
 	case !a.norm.lowercase:
-		a.yield(aligned{r, at})
+		a.yield(alignedChar{r, at})
 	case r < utf8.RuneSelf:
 		if r >= 'A' && r <= 'Z' {
 			r |= 0x20
 		}
-		a.yield(aligned{r, at})
+		a.yield(alignedChar{r, at})
 	default:
 		for _, l := range a.table.appendLower(nil, r) {
-			a.yield(aligned{l, at})
+			a.yield(alignedChar{l, at})
 		}
 	}
 }
@@ -143,6 +143,9 @@ type piece struct {
 
 // pieces tokenises a whole text.
 func (t *Tokenizer) pieces(text string) []piece {
+	if t.sp != nil {
+		return t.sp.pieces(t, text)
+	}
 	w := words{t: t}
 	a := aligner{norm: t.norm, table: t.table, yield: w.char}
 	t.split(t.raw, text, func(at span, token *addedToken) {
@@ -183,10 +186,10 @@ func (t *Tokenizer) split(m *matcher, text string, yield func(at span, token *ad
 
 // cookedPieces finds the added tokens of a normalised text and splits what is between them into words.
 func (t *Tokenizer) cookedPieces(w *words, text string, at span) {
-	var all []aligned
+	var all []alignedChar
 	var s []byte
 	var index []int // index[i] is the element of all that byte i of s belongs to
-	a := aligner{norm: t.norm, table: t.table, yield: func(c aligned) {
+	a := aligner{norm: t.norm, table: t.table, yield: func(c alignedChar) {
 		s = utf8.AppendRune(s, c.r)
 		for len(index) < len(s) {
 			index = append(index, len(all))
@@ -214,12 +217,12 @@ type words struct {
 	out []piece
 
 	// The open word. Beyond the characters that a word may have only its end matters.
-	word  []aligned
+	word  []alignedChar
 	chars int
 	stop  int
 }
 
-func (w *words) char(c aligned) {
+func (w *words) char(c alignedChar) {
 	if c.r >= utf8.RuneSelf || !isAlnum(byte(c.r)) {
 		space := w.t.table.space.has(c.r)
 		if space || w.t.table.punct.has(c.r) {
@@ -234,7 +237,7 @@ func (w *words) char(c aligned) {
 	w.add(c)
 }
 
-func (w *words) add(c aligned) {
+func (w *words) add(c alignedChar) {
 	if w.chars++; w.chars <= max(w.t.vocab.max, 1) {
 		w.word = append(w.word, c)
 	}
@@ -260,7 +263,7 @@ func (w *words) known() bool {
 	}
 	word := w.word
 	for trie := w.t.vocab.first; len(s) > 0; trie = w.t.vocab.next {
-		id, n := trie.longest(s)
+		id, n := trie.Longest(s)
 		if n == 0 {
 			w.out = w.out[:first]
 			return false

@@ -29,13 +29,16 @@ func Parse(tokenizerJSON []byte) (*Tokenizer, error) {
 	if v := root["version"]; v != nil && string(v) != `"1.0"` {
 		return nil, &UnsupportedError{"version", show(v), `"1.0"`}
 	}
-	if err := t.parseModel(root["model"]); err != nil {
+	model, err := parseObject("model", root["model"])
+	if err != nil {
 		return nil, err
 	}
-	if err := t.parseNormalizer(root["normalizer"]); err != nil {
-		return nil, err
+	if string(model["type"]) == `"Unigram"` {
+		err = t.parseSentencePiece(root, model)
+	} else {
+		err = t.parseBERT(root, model)
 	}
-	if err := parsePreTokenizer(root["pre_tokenizer"]); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if err := t.parseAddedTokens(root["added_tokens"]); err != nil {
@@ -44,25 +47,68 @@ func Parse(tokenizerJSON []byte) (*Tokenizer, error) {
 	if err := t.parsePostProcessor(root["post_processor"]); err != nil {
 		return nil, err
 	}
-	t.chars = newCharMap(t.norm, t.table, t.vocab)
-	t.setASCII()
+	t.setPad(root["padding"])
+	if t.sp == nil {
+		t.chars = newCharMap(t.norm, t.table, t.vocab)
+		t.setASCII()
+	}
 	return t, nil
+}
+
+func (t *Tokenizer) parseBERT(root, model fields) error {
+	if err := t.parseModel(model); err != nil {
+		return err
+	}
+	if err := t.parseNormalizer(root["normalizer"]); err != nil {
+		return err
+	}
+	return parsePreTokenizer(root["pre_tokenizer"])
+}
+
+// setPad finds the padding token.
+func (t *Tokenizer) setPad(padding json.RawMessage) {
+	if f, err := parseObject("padding", padding); err == nil {
+		var name string
+		if json.Unmarshal(f["pad_token"], &name) == nil {
+			if id := t.id(name); id >= 0 {
+				t.pad = id
+				return
+			}
+		}
+	}
+	for _, name := range []string{"[PAD]", "<pad>"} {
+		if id := t.id(name); id >= 0 {
+			t.pad = id
+			return
+		}
+	}
+}
+
+// id is that of a token with the given spelling, or -1.
+func (t *Tokenizer) id(name string) int32 {
+	for _, m := range []*matcher{t.raw, t.cooked} {
+		for i := 0; m != nil && i < len(m.tokens); i++ {
+			if m.tokens[i].content == name {
+				return m.tokens[i].id
+			}
+		}
+	}
+	return t.modelID(name)
+}
+
+// modelID is the id that the model itself gives a token, or -1.
+func (t *Tokenizer) modelID(name string) int32 {
+	if t.sp != nil {
+		return t.sp.model.ID(name)
+	}
+	if id, ok := t.vocab.ids[name]; ok {
+		return id
+	}
+	return -1
 }
 
 // fields are the members of a JSON object; names are compared exactly, as the reference does.
 type fields map[string]json.RawMessage
-
-func parseObject(field string, b []byte) (fields, error) {
-	var f fields
-	if err := json.Unmarshal(b, &f); err != nil || f == nil {
-		reason := "not a JSON object"
-		if err != nil {
-			reason += ": " + err.Error()
-		}
-		return nil, &InvalidError{field, reason}
-	}
-	return f, nil
-}
 
 func isNull(b json.RawMessage) bool { return b == nil || string(b) == "null" }
 
@@ -118,11 +164,7 @@ func (f fields) only(path, kind string, names ...string) error {
 //   - All: the time for one long word grows with its square, and added tokens are found in another order.
 const onlyWordPiece = "WordPiece (no packaged tokenizer gives the reference's ids for other families)"
 
-func (t *Tokenizer) parseModel(b json.RawMessage) error {
-	f, err := parseObject("model", b)
-	if err != nil {
-		return err
-	}
+func (t *Tokenizer) parseModel(f fields) error {
 	// Files older than the "type" field are told by their members.
 	if kind := f["type"]; kind != nil && string(kind) != `"WordPiece"` || kind == nil && f["max_input_chars_per_word"] == nil {
 		return &UnsupportedError{"model.type", show(kind), onlyWordPiece}
@@ -161,6 +203,7 @@ func (t *Tokenizer) parseModel(b json.RawMessage) error {
 	if !ok {
 		return &InvalidError{"model.unk_token", fmt.Sprintf("%q is not in the vocabulary", unk)}
 	}
+	var err error
 	t.vocab, err = newVocab(small, unkID, prefix, int(min(maxChars, math.MaxInt32)), t.table.inWord)
 	if err != nil {
 		return &UnsupportedError{"model.vocab", err.Error(), "smaller vocabularies"}
@@ -214,7 +257,11 @@ func parsePreTokenizer(b json.RawMessage) error {
 // parseAddedTokens gives each token its id by the reference's rule: the vocabulary's, or else the next free one; the id in
 // the file is not used.
 func (t *Tokenizer) parseAddedTokens(b json.RawMessage) error {
-	t.size = len(t.names)
+	size := len(t.names) // of the model's vocabulary
+	if t.sp != nil {
+		size = t.sp.model.Len()
+	}
+	t.size = size
 	if isNull(b) {
 		return nil
 	}
@@ -222,7 +269,7 @@ func (t *Tokenizer) parseAddedTokens(b json.RawMessage) error {
 	if err := json.Unmarshal(b, &list); err != nil {
 		return &InvalidError{"added_tokens", err.Error()}
 	}
-	next := int32(len(t.vocab.ids))
+	next := int32(size)
 	byContent := map[string]int{}
 	var tokens []addedToken
 	for i, item := range list {
@@ -252,9 +299,9 @@ func (t *Tokenizer) parseAddedTokens(b json.RawMessage) error {
 			tokens[at] = a
 			continue
 		}
-		id, ok := t.vocab.ids[a.content]
-		if !ok {
-			if _, taken := t.names[next]; taken {
+		id := t.modelID(a.content)
+		if id < 0 {
+			if _, taken := t.Token(next); taken {
 				return &UnsupportedError{path, show(item), "added tokens beside a vocabulary without gaps"}
 			}
 			id = next
@@ -265,7 +312,7 @@ func (t *Tokenizer) parseAddedTokens(b json.RawMessage) error {
 		byContent[a.content] = len(tokens)
 		tokens = append(tokens, a)
 	}
-	t.size = len(t.names)
+	t.size = int(next)
 
 	var raw, cooked []addedToken
 	var rawPatterns, cookedPatterns []string
@@ -275,18 +322,16 @@ func (t *Tokenizer) parseAddedTokens(b json.RawMessage) error {
 			raw, rawPatterns = append(raw, a), append(rawPatterns, a.content)
 			continue
 		}
-		var p []byte
-		content := aligner{norm: t.norm, table: t.table, yield: func(c aligned) { p = utf8.AppendRune(p, c.r) }}
-		content.normalize(a.content, 0)
+		p := t.normalized(a.content)
 		if len(p) == 0 {
 			return &UnsupportedError{"added_tokens", fmt.Sprintf("%q, of which nothing is left when it is normalised", a.content), "others"}
 		}
-		if other, ok := seen[string(p)]; ok {
+		if other, ok := seen[p]; ok {
 			return &UnsupportedError{"added_tokens", fmt.Sprintf("%q beside %q, which are the same when normalised", a.content, other),
 				"one of them"}
 		}
-		seen[string(p)] = a.content
-		cooked, cookedPatterns = append(cooked, a), append(cookedPatterns, string(p))
+		seen[p] = a.content
+		cooked, cookedPatterns = append(cooked, a), append(cookedPatterns, p)
 	}
 	var err error
 	if t.raw, err = newMatcher(raw, rawPatterns, t.table); err != nil {
@@ -294,6 +339,17 @@ func (t *Tokenizer) parseAddedTokens(b json.RawMessage) error {
 	}
 	t.cooked, err = newMatcher(cooked, cookedPatterns, t.table)
 	return err
+}
+
+// normalized is what becomes of a text.
+func (t *Tokenizer) normalized(text string) string {
+	if t.sp != nil {
+		return t.sp.normalized(text, 0).String()
+	}
+	var p []byte
+	a := aligner{norm: t.norm, table: t.table, yield: func(c alignedChar) { p = utf8.AppendRune(p, c.r) }}
+	a.normalize(text, 0)
+	return string(p)
 }
 
 func (t *Tokenizer) parsePostProcessor(b json.RawMessage) error {
@@ -310,8 +366,23 @@ func (t *Tokenizer) parsePostProcessor(b json.RawMessage) error {
 	switch kind := string(f["type"]); kind {
 	case `"TemplateProcessing"`:
 		return t.parseTemplates(f)
-	case `"BertProcessing"`:
-		if err := f.only(path, "BertProcessing", "type", "sep", "cls"); err != nil {
+	case `"BertProcessing"`, `"RobertaProcessing"`:
+		roberta := kind == `"RobertaProcessing"`
+		if roberta {
+			// What trim_offsets does to the places of tokens needs a vocabulary over bytes.
+			var trim, space bool
+			for _, err := range []error{
+				f.only(path, "RobertaProcessing", "type", "sep", "cls", "trim_offsets", "add_prefix_space"),
+				get(f, path, "trim_offsets", &trim), get(f, path, "add_prefix_space", &space),
+			} {
+				if err != nil {
+					return err
+				}
+			}
+			if trim {
+				return &UnsupportedError{path + ".trim_offsets", "true", "false"}
+			}
+		} else if err := f.only(path, "BertProcessing", "type", "sep", "cls"); err != nil {
 			return err
 		}
 		sep, err := t.parseSpecial(f, "sep")
@@ -323,10 +394,14 @@ func (t *Tokenizer) parsePostProcessor(b json.RawMessage) error {
 			return err
 		}
 		t.single = template{parts: [][]int32{{cls}, {sep}}, zeroSpecial: 2, zeroTexts: 1}
+		if roberta {
+			t.pair = template{parts: [][]int32{{cls}, {sep, sep}, {sep}}, zeroSpecial: 4, zeroTexts: 2}
+			return nil
+		}
 		t.pair = template{parts: [][]int32{{cls}, {sep}, {sep}}, zeroSpecial: 2, zeroTexts: 1}
 		return nil
 	default:
-		return &UnsupportedError{path + ".type", show(f["type"]), "TemplateProcessing, BertProcessing, or no post-processor"}
+		return &UnsupportedError{path + ".type", show(f["type"]), "TemplateProcessing, BertProcessing, RobertaProcessing, or no post-processor"}
 	}
 }
 
@@ -346,7 +421,7 @@ func (t *Tokenizer) parseSpecial(f fields, name string) (int32, error) {
 }
 
 func (t *Tokenizer) known(path string, id int32) error {
-	if _, ok := t.names[id]; !ok {
+	if _, ok := t.Token(id); !ok {
 		return &InvalidError{path, fmt.Sprintf("no token has the id %d", id)}
 	}
 	return nil

@@ -221,7 +221,7 @@ func (r *run) pieces(lo, hi uint64, n int) {
 // split emits the pieces of a word: again and again the longest known one. A word with an unknown rest is unknown as a whole.
 func (r *run) split(w []byte) {
 	start, over := len(r.dst), r.over
-	id, n := r.t.vocab.first.longest(w)
+	id, n := r.t.vocab.first.Longest(w)
 	for {
 		if n == 0 {
 			r.dst, r.over = r.dst[:start], over
@@ -232,7 +232,7 @@ func (r *run) split(w []byte) {
 		if w = w[n:]; len(w) == 0 {
 			return
 		}
-		id, n = r.t.vocab.next.longest(w)
+		id, n = r.t.vocab.next.Longest(w)
 	}
 }
 

@@ -4,14 +4,16 @@ import "unicode/utf8"
 
 // Tokenizer is one tokenizer.json, ready to use. It does not change and is safe for concurrent use.
 type Tokenizer struct {
+	sp     *sentencePiece // of Unigram files, which have none of the next four; else nil
 	vocab  *vocab
 	norm   normalizer
 	table  *charTable
 	chars  *charMap
-	raw    *matcher // added tokens that are found in the text as it is; nil when there are none
-	cooked *matcher // those that are found in the normalised text; nil when there are none
-	names  map[int32]string
-	size   int // of the vocabulary, added tokens included
+	raw    *matcher         // added tokens that are found in the text as it is; nil when there are none
+	cooked *matcher         // those that are found in the normalised text; nil when there are none
+	names  map[int32]string // of a Unigram vocabulary only those of added tokens
+	size   int              // of the vocabulary, added tokens included
+	pad    int32
 	escape bool
 	single template
 	pair   template
@@ -83,7 +85,11 @@ func (t *Tokenizer) AppendIDsLimit(dst []int32, text string, limit int) (ids []i
 }
 
 func (t *Tokenizer) appendIDs(dst []int32, text string, stop int) ([]int32, bool) {
-	if t.cooked == nil {
+	switch {
+	case t.cooked != nil || t.sp != nil && !t.sp.fast:
+	case t.sp != nil:
+		return t.sp.append(t, dst, text, stop)
+	default:
 		return t.run(dst, text, stop)
 	}
 	for _, p := range t.pieces(text) {
@@ -133,7 +139,8 @@ func (t *Tokenizer) Tokens(text string, special bool) []Token {
 	out := make([]Token, 0, len(pieces)+t.single.special())
 	add := func(ids []int32) {
 		for _, id := range ids {
-			out = append(out, Token{ID: id, Text: t.names[id], Special: true, Start: -1, Stop: -1})
+			name, _ := t.Token(id)
+			out = append(out, Token{ID: id, Text: name, Special: true, Start: -1, Stop: -1})
 		}
 	}
 	if special {
@@ -161,8 +168,15 @@ func (t *Tokenizer) Tokens(text string, special bool) []Token {
 // Token is the spelling of a token as the file has it ("##ing"), and whether there is a token with this id.
 func (t *Tokenizer) Token(id int32) (string, bool) {
 	s, ok := t.names[id]
+	if !ok && t.sp != nil {
+		return t.sp.model.Piece(id)
+	}
 	return s, ok
 }
+
+// PadID is the token that fills rows up to the length of their batch: that of the file's padding section, or else the one called
+// "[PAD]" or "<pad>", or else 0. Its places are masked, but a model may count positions by it.
+func (t *Tokenizer) PadID() int32 { return t.pad }
 
 // VocabSize is the number of tokens, those included that the file adds to the model's vocabulary.
 func (t *Tokenizer) VocabSize() int { return t.size }

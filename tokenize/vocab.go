@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"ragate/tokenize/internal/trie"
 )
 
 // vocab looks up the pieces of words.
@@ -17,8 +19,8 @@ type vocab struct {
 
 	short shortTable // whole words of at most 8 bytes
 	long  longTable  // whole words of 9 to 16 bytes
-	first *trie      // what can begin a word
-	next  *trie      // what can continue one, without the prefix
+	first *trie.Trie // what can begin a word
+	next  *trie.Trie // what can continue one, without the prefix
 }
 
 // shortTable and longTable are open-addressing hash tables keyed by the word's bytes as little-endian integers, zero padded.
@@ -112,41 +114,41 @@ func wordKeys(w []byte) (lo, hi uint64) {
 // words of their own ("##ing" where "#" is punctuation).
 func newVocab(ids map[string]int32, unk int32, prefix string, maxChars int, inWord func(string) bool) (*vocab, error) {
 	v := &vocab{ids: ids, unk: unk, prefix: prefix, max: maxChars}
-	var first, next []trieKey
+	var first, next []trie.Key
 	for token, id := range ids {
 		if token != "" && inWord(token) {
-			first = append(first, trieKey{token, id})
+			first = append(first, trie.Key{Key: token, ID: id})
 		}
 		if rest, ok := strings.CutPrefix(token, prefix); ok && rest != "" && inWord(rest) {
-			next = append(next, trieKey{rest, id})
+			next = append(next, trie.Key{Key: rest, ID: id})
 		}
 	}
 	// Files list common words first: give those the places where they are found at once.
-	slices.SortFunc(first, func(a, b trieKey) int { return int(a.id) - int(b.id) })
-	var short, long []trieKey
+	slices.SortFunc(first, func(a, b trie.Key) int { return int(a.ID) - int(b.ID) })
+	var short, long []trie.Key
 	for _, k := range first {
 		switch {
-		case strings.HasSuffix(k.key, "\x00") || utf8.RuneCountInString(k.key) > maxChars: // see shortTable; unknown anyway
-		case len(k.key) <= 8:
+		case strings.HasSuffix(k.Key, "\x00") || utf8.RuneCountInString(k.Key) > maxChars: // see shortTable; unknown anyway
+		case len(k.Key) <= 8:
 			short = append(short, k)
-		case len(k.key) <= 16:
+		case len(k.Key) <= 16:
 			long = append(long, k)
 		}
 	}
 	v.short, v.long = newShortTable(len(short)), newLongTable(len(long))
 	for _, k := range short {
-		lo, _ := wordKeys([]byte(k.key))
-		v.short.put(lo, k.id)
+		lo, _ := wordKeys([]byte(k.Key))
+		v.short.put(lo, k.ID)
 	}
 	for _, k := range long {
-		lo, hi := wordKeys([]byte(k.key))
-		v.long.put(lo, hi, k.id)
+		lo, hi := wordKeys([]byte(k.Key))
+		v.long.put(lo, hi, k.ID)
 	}
 	var err error
-	if v.first, err = newTrie(first); err != nil {
+	if v.first, err = trie.New(first); err != nil {
 		return nil, err
 	}
-	if v.next, err = newTrie(next); err != nil {
+	if v.next, err = trie.New(next); err != nil {
 		return nil, err
 	}
 	return v, nil

@@ -37,15 +37,23 @@ func (c modelsListCmd) Run(io streams) error {
 		return err
 	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "MODEL\tKIND\tLANGUAGES\tSOURCE\tHERE\tREVISION")
+	fmt.Fprintln(w, "MODEL\tKIND\tLANGUAGES\tSOURCE\tHERE\tLICENCE\tREVISION")
 	for _, m := range list {
 		here := "no"
 		if m.Present {
 			here = "yes"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, m.Kind, shortLanguages(m.Languages), m.Source, here, m.Revision)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, m.Kind, shortLanguages(m.Languages), m.Source, here, m.License, m.Revision)
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, m := range list {
+		for _, remark := range m.Remarks {
+			fmt.Fprintf(io.out, "%s: %s.\n", m.ID, remark)
+		}
+	}
+	return nil
 }
 
 // shortLanguages fits a model's languages into a column.
@@ -256,6 +264,12 @@ func (c modelsInspectCmd) Run(ctx context.Context, io streams) error {
 		line("pooling", m.Pooling)
 		line("normalize", m.Normalize)
 		line("prompts", fmt.Sprintf("%q", m.Prompts))
+	}
+	if m.License != "" {
+		line("licence", m.License)
+	}
+	for _, n := range m.Remarks {
+		line("remark", n)
 	}
 	for _, n := range m.Notes {
 		line("note", n)

@@ -59,10 +59,10 @@ func (st *Stream) Run(rows []Row, cols int) (Output, error) {
 		var v ortgo.Value
 		var err error
 		if in.Type == models.Int32 {
-			st.int32s[i] = fill(st.int32s[i], in.Role, rows, cols)
+			st.int32s[i] = fill(st.int32s[i], in.Role, rows, cols, cfg.PadID)
 			v, err = ortgo.NewTensor(shape, st.int32s[i])
 		} else {
-			st.int64s[i] = fill(st.int64s[i], in.Role, rows, cols)
+			st.int64s[i] = fill(st.int64s[i], in.Role, rows, cols, cfg.PadID)
 			v, err = ortgo.NewTensor(shape, st.int64s[i])
 		}
 		if err != nil {
@@ -127,11 +127,8 @@ func (st *Stream) resultShape(rows, cols int) int {
 	return size
 }
 
-// padID is the token id behind a row's end. The mask keeps it out of every sum, so any id of the vocabulary does; 0 is BERT's [PAD].
-const padID = 0
-
-// fill writes one input tensor, row-major, rows × cols.
-func fill[T int32 | int64](dst []T, role models.InputRole, rows []Row, cols int) []T {
+// fill writes one input tensor, row-major, rows × cols; pad is the token id behind a row's end.
+func fill[T int32 | int64](dst []T, role models.InputRole, rows []Row, cols int, pad int32) []T {
 	n := len(rows) * cols
 	if cap(dst) < n {
 		dst = make([]T, n)
@@ -146,7 +143,7 @@ func fill[T int32 | int64](dst []T, role models.InputRole, rows []Row, cols int)
 				line[i] = T(id)
 			}
 			for i := k; i < cols; i++ {
-				line[i] = padID
+				line[i] = T(pad)
 			}
 		case models.AttentionMask:
 			for i := range line {

@@ -5,9 +5,11 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,10 +77,11 @@ var rules = []rule{
 		why:     "drives a running server; nobody imports it"},
 	{folder: "internal/testenv", why: "finds what tests need; imported by tests only"},
 	{folder: "internal/hubtest", own: []string{"models/onnxpb"}, why: "a model hub for tests, on loopback"},
+	{folder: "internal/multilingual", why: "tests only: texts and the vectors they should have"},
 	{folder: "internal/contract", modules: []string{"github.com/santhosh-tekuri/jsonschema"}, why: "tests only: it knows the API's document and no code of the server"},
 	{folder: "internal/readme", own: []string{"internal/testenv"}, why: "tests only: it runs the commands of the documentation"},
 	{folder: "internal/archtest", own: []string{"internal/testenv"}, why: "tests only"},
-	{folder: "internal/e2e", own: []string{"internal/contract", "internal/testenv"}, why: "tests only: it drives the built program from outside"},
+	{folder: "internal/e2e", own: []string{"internal/contract", "internal/multilingual", "internal/testenv"}, why: "tests only: it drives the built program from outside"},
 	{folder: "tools", why: "scripts that make test data; nothing imports them"},
 }
 
@@ -300,5 +303,30 @@ func TestTableNamesFoldersThatExist(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(root, r.folder)); err != nil {
 			t.Errorf("the table has %s, which is gone", r.folder)
 		}
+	}
+}
+
+// `make test-multilingual` runs the tests that are named so: one with another name under the tag would never run.
+func TestMultilingualTestsAreNamedSo(t *testing.T) {
+	root := testenv.ModuleRoot(t)
+	found := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && d.Name() == ".git" || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		src, err := os.ReadFile(path)
+		if err != nil || !strings.HasPrefix(string(src), "//go:build multilingual\n") {
+			return err
+		}
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(src), -1) {
+			found++
+			if !strings.Contains(m[1], "Multilingual") {
+				t.Errorf("%s: %s is behind the tag and its name does not hold the word Multilingual", path, m[1])
+			}
+		}
+		return nil
+	})
+	if err != nil || found < 4 {
+		t.Errorf("%d tests behind the tag: %v", found, err)
 	}
 }

@@ -2,9 +2,12 @@ package graph
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"ragate/models/onnxpb"
 )
@@ -25,6 +28,7 @@ type Facts struct {
 	WeightType   onnxpb.ElemType           // the element type most bytes of the weights have
 	WeightBytes  map[onnxpb.ElemType]int64 // initialisers and constants, external ones included
 	Parameters   int64                     // elements of them all
+	Positions    int64                     // rows of the table of learned positions; 0 when none is seen. See positionRows
 	ExternalData []string                  // the files that hold external weights, relative to the model's folder, sorted
 
 	// DynamicallyQuantized: the graph chooses the scale of its activations at run time, from the whole batch. Scores then depend on what
@@ -125,13 +129,26 @@ func Inspect(model []byte) (*Facts, error) {
 	return f, nil
 }
 
-// InspectFile is Inspect of the file at path. Its error names the path.
+// InspectFile is Inspect of the file at path, which is mapped and not read: weights of a gigabyte must not become garbage of the heap.
+// Its error names the path.
 func InspectFile(path string) (*Facts, error) {
-	b, err := os.ReadFile(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	f, err := Inspect(b)
+	defer file.Close()
+	st, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	var b []byte
+	if size := st.Size(); size > 0 {
+		if b, err = unix.Mmap(int(file.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_PRIVATE); err != nil {
+			return nil, &fs.PathError{Op: "mmap", Path: path, Err: err}
+		}
+		defer unix.Munmap(b) //nolint:errcheck // nothing to do about it
+	}
+	f, err := Inspect(b) // no part of the facts points into the mapping: names are copied
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -176,11 +193,21 @@ func (f *Facts) tensor(t *onnxpb.Tensor) error {
 		return err
 	}
 	f.Parameters += n
+	f.Positions = max(f.Positions, positionRows(t))
 	f.WeightBytes[t.Type] += (n*int64(t.Type.Bits()) + 7) / 8
 	if t.External.Location != "" {
 		f.ExternalData = append(f.ExternalData, t.External.Location)
 	}
 	return nil
+}
+
+// positionRows is the number of positions in a table of them: [positions, width], or [1, positions, width], by the name that PyTorch's
+// modules, and so exporters, give it. 0 for any other tensor.
+func positionRows(t *onnxpb.Tensor) int64 {
+	if rank := len(t.Dims); strings.Contains(t.Name, "position_embeddings") && (rank == 2 || rank == 3 && t.Dims[0] == 1) && t.Dims[rank-1] > 1 {
+		return t.Dims[rank-2]
+	}
+	return 0
 }
 
 func value(v *onnxpb.ValueInfo) Value {

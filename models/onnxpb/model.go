@@ -1,8 +1,10 @@
 package onnxpb
 
 import (
+	"bytes"
 	"fmt"
 	"math"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -272,34 +274,23 @@ func (g *Graph) size() (n int) {
 
 // Append writes the model's file after dst. The error is a *TooLargeError.
 func (m *Model) Append(dst []byte) ([]byte, error) {
-	graph := m.Graph.size()
-	total := sizeBytesField(modelGraph, graph)
+	total, err := m.size()
+	if err != nil {
+		return dst, err
+	}
+	b := bytes.NewBuffer(slices.Grow(dst, total))
+	_, err = m.WriteTo(b) // a buffer takes everything
+	return b.Bytes(), err
+}
+
+// size is the length of the model's file. The error is a *TooLargeError.
+func (m *Model) size() (int, error) {
+	total := sizeBytesField(modelGraph, m.Graph.size())
 	for _, f := range m.rest {
 		total += len(f.raw)
 	}
 	if total > maxMessage {
-		return dst, &TooLargeError{Size: int64(total), Limit: maxMessage}
+		return 0, &TooLargeError{Size: int64(total), Limit: maxMessage}
 	}
-	if cap(dst)-len(dst) < total {
-		grown := make([]byte, len(dst), len(dst)+total)
-		copy(grown, dst)
-		dst = grown
-	}
-	i := 0
-	for ; i < len(m.rest) && m.rest[i].num < modelGraph; i++ {
-		dst = append(dst, m.rest[i].raw...)
-	}
-	dst = protowire.AppendTag(dst, modelGraph, protowire.BytesType)
-	dst = protowire.AppendVarint(dst, uint64(graph))
-	m.Graph.fields(func(num protowire.Number, msg, raw []byte) {
-		if raw != nil {
-			dst = append(dst, raw...)
-		} else {
-			dst = appendBytesField(dst, num, msg)
-		}
-	})
-	for ; i < len(m.rest); i++ {
-		dst = append(dst, m.rest[i].raw...)
-	}
-	return dst, nil
+	return total, nil
 }

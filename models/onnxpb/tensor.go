@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -109,8 +110,10 @@ func NewTensor(name string, typ ElemType, dims []int64, raw []byte) *Tensor {
 	}
 	b = appendIntField(b, tensorType, int64(typ))
 	b = appendStringField(b, tensorName, name)
+	// Of the elements one copy is held, the one in the message: a word table is 100 MB.
+	b = slices.Grow(b, sizeBytesField(tensorRaw, len(raw)))
 	b = appendBytesField(b, tensorRaw, raw)
-	return &Tensor{Name: name, Type: typ, Dims: append([]int64(nil), dims...), msg: b, raw: raw, hasRaw: true}
+	return &Tensor{Name: name, Type: typ, Dims: append([]int64(nil), dims...), msg: b, raw: b[len(b)-len(raw):], hasRaw: true}
 }
 
 // Reshaped returns a tensor of another name and shape over the same elements, wherever they lie. The element counts must be equal.
