@@ -1,7 +1,7 @@
-// Package tokenize turns text into the token ids that a BERT-family model was trained on.
+// Package tokenize turns text into the token ids that a model of the BERT or XLM-RoBERTa family was trained on.
 //
-// Start with [Parse], which reads the bytes of a tokenizer.json. For one text at a time use [Tokenizer.Encode] and
-// [Tokenizer.EncodePair]. Servers that pair one query with many documents tokenise each text once with
+// Start with [Parse], which reads the bytes of a tokenizer.json, or [ParseSentencePiece] where a model has none. For one text at a time
+// use [Tokenizer.Encode] and [Tokenizer.EncodePair]. Servers that pair one query with many documents tokenise each text once with
 // [Tokenizer.AppendIDs] or [Tokenizer.AppendIDsLimit] and then build every row from ids with [Tokenizer.Single] and
 // [Tokenizer.Pair].
 //
@@ -10,8 +10,9 @@
 // No text makes it fail or panic; time and memory grow linearly with the text, and with the tokens kept where only the
 // first ones are asked for.
 //
-// Other families than WordPiece (BPE, Unigram, WordLevel) are refused.
+// Other families than WordPiece and Unigram (BPE, WordLevel) are refused. With a Unigram tokenizer the first tokens of a text can
+// depend on its end, where a word does not end before; then that much is read even if only the first tokens are asked for.
 //
 // What it is not for: finding or fetching tokenizer files (it knows no files), forming batches, padding. The padding and
-// truncation sections that some tokenizer.json files carry are ignored on purpose: limits belong to the caller.
+// truncation sections that some tokenizer.json files carry are ignored on purpose, but for the padding token: limits belong to the caller.
 package tokenize

@@ -15,7 +15,7 @@ func checkText(t *testing.T, tk *Tokenizer, text string, limit int) []int32 {
 			t.Fatalf("%+q has the unknown id %d", text, id)
 		}
 	}
-	if len(ids) > 4*len(text)+1 {
+	if tk.sp == nil && len(ids) > 4*len(text)+1 { // a Unigram file may say that a character becomes any number of them
 		t.Fatalf("%+q has %d tokens", text, len(ids))
 	}
 	keep := min(max(limit, 0), len(ids))
@@ -94,6 +94,7 @@ func FuzzPair(f *testing.F) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(smallTokenizer), "a foo [X] é中")
 	f.Add([]byte(`{"model":{"type":"WordPiece"}}`), "")
+	f.Add([]byte(smallUnigramFile), "a  foo <m> é中")
 	f.Fuzz(func(t *testing.T, source []byte, text string) {
 		tk, err := Parse(source)
 		if err != nil {
@@ -121,3 +122,13 @@ const smallTokenizer = `{"version":"1.0","truncation":null,"padding":null,
 "decoder":null,
 "model":{"type":"WordPiece","unk_token":"[U]","continuing_subword_prefix":"##","max_input_chars_per_word":10,
  "vocab":{"[X]":0,"[U]":1,"a":2,"##a":3,"é":4,"e":5,"##\u0301":6,"中":7}}}`
+
+const smallUnigramFile = `{"version":"1.0","padding":{"pad_token":"<m>"},
+"added_tokens":[{"id":1,"content":"<m>","single_word":false,"lstrip":true,"rstrip":true,"normalized":false,"special":true},
+ {"id":9,"content":"foo","single_word":true,"lstrip":false,"rstrip":false,"normalized":true,"special":false}],
+"normalizer":{"type":"Sequence","normalizers":[{"type":"Precompiled","precompiled_charsmap":""},{"type":"Replace","pattern":{"Regex":" {2,}"},"content":" "},
+ {"type":"Replace","pattern":{"String":"é"},"content":"e"},{"type":"Strip","strip_left":true,"strip_right":true},{"type":"Prepend","prepend":"_"}]},
+"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"WhitespaceSplit"},{"type":"Metaspace","replacement":"_","prepend_scheme":"first","split":true}]},
+"post_processor":{"type":"RobertaProcessing","sep":["<m>",1],"cls":["<m>",1],"trim_offsets":false,"add_prefix_space":true},
+"decoder":null,
+"model":{"type":"Unigram","unk_id":0,"byte_fallback":true,"vocab":[["<unk>",0],["<m>",0],["a",-1.5],["aa",-2.25e0],["_",-3],["_a",-1],["<0xC3>",-9]]}}`

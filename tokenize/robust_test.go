@@ -304,7 +304,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"version", "2.0", "version"},
 		{"model.type", "BPE", "model.type"},
-		{"model.type", "Unigram", "model.type"},
+		{"model.type", "WordLevel", "model.type"},
 		{"model.extra", 1, "model.extra"},
 		{"model.vocab", obj{"a": 0}, "!model.unk_token"},
 		{"model.vocab", obj{"[UNK]": -1}, "!model.vocab"},
@@ -326,7 +326,7 @@ func TestRefusals(t *testing.T) {
 		{"pre_tokenizer", nil, "pre_tokenizer"},
 		{"pre_tokenizer.type", "Whitespace", "pre_tokenizer.type"},
 		{"pre_tokenizer.more", 1, "pre_tokenizer.more"},
-		{"post_processor.type", "RobertaProcessing", "post_processor.type"},
+		{"post_processor.type", "ByteLevel", "post_processor.type"},
 		{"post_processor.single", list{seq("B", 0)}, "post_processor.single"},
 		{"post_processor.single", list{seq("A", 0), seq("A", 0)}, "post_processor.single"},
 		{"post_processor.pair", list{seq("A", 0)}, "post_processor.pair"},

@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-var powersOfTen = sync.OnceValue(func() (p [309]float64) {
+var powersOfTen = sync.OnceValue(func() *[309]float64 {
+	p := new([309]float64)
 	for i := range p {
 		p[i], _ = strconv.ParseFloat(fmt.Sprintf("1e%d", i), 64)
 	}

@@ -1,17 +1,18 @@
 package tokenize
 
 import (
-	"strings"
+	"bytes"
 	"sync"
 	"unicode/utf8"
+	"unsafe"
 
 	"ragate/tokenize/internal/unigram"
 )
 
 // The hot path of Unigram tokenizers. A unigramRun walks over a text once:
 //
-//   - The text is taken in windows in which no added token begins, cut where a grapheme cluster is sure to begin and no white space
-//     touches, so that nothing behind the cut has a say in what stands before it.
+//   - The text is taken in windows in which no added token begins, cut where a grapheme cluster is sure to begin, so that nothing
+//     behind the cut has a say in what stands before it but for white space that goes on.
 //   - The character map turns a window into normal text; then runs of white space go through the steps that the file has for them, and
 //     words are put together in the encoder.
 //   - A word that ends yields its ids. Of a very long one the encoder gives out early what is certain.
@@ -31,8 +32,8 @@ type unigramRun struct {
 	begin  bool // a word begins, between white space that is removed
 
 	normal []byte
-	spaces []byte // a run of white space that may go on
-	mapped []byte // what becomes of it
+	spaces []byte    // a run of white space that may go on
+	mapped [2][]byte // what becomes of it
 	ids    []int32
 }
 
@@ -62,7 +63,7 @@ func (s *sentencePiece) append(t *Tokenizer, dst []int32, text string, stop int)
 	r.e.Reset()
 	const kept = 1 << 16 // bytes that are worth keeping for the next text
 	if cap(r.normal) > kept || cap(r.spaces) > kept || cap(r.ids) > kept {
-		r.normal, r.spaces, r.mapped, r.ids = nil, nil, nil, nil
+		r.normal, r.spaces, r.mapped, r.ids = nil, nil, [2][]byte{}, nil
 	}
 	s.runs.Put(r)
 	return ids, more
@@ -81,7 +82,12 @@ func (r *unigramRun) emit(ids ...int32) {
 		ids, r.over = ids[:room], true
 	}
 	if len(ids) > cap(r.dst)-len(r.dst) {
-		r.reserve(max(len(ids)+len(r.dst)/2, r.size-len(r.dst)) + 16)
+		// Few texts have more tokens than bytes: those whose characters the map makes longer. At most four steps reach any number.
+		n := r.size - len(r.dst)
+		if n < len(ids) {
+			n = 4*len(r.dst) + len(ids)
+		}
+		r.reserve(n + 16)
 	}
 	r.dst = append(r.dst, ids...)
 }
@@ -122,15 +128,20 @@ func (r *unigramRun) all(text string) {
 	}
 }
 
-// cut is the last place before until, and within a window of it, where the text may be taken apart; or from.
+// cut is the last place before until, and within a window of it, where the text may be taken apart; or from. Behind it stands
+// something beside white space, so that no added token to come takes along white space from before it.
 func (r *unigramRun) cut(text string, from, until int) int {
+	letters := false
 	for at := until - 1; at > from && at > until-window; at-- {
 		if !utf8.RuneStart(text[at]) {
 			continue
 		}
 		after, _ := utf8.DecodeRuneInString(text[at:])
-		before, _ := utf8.DecodeLastRuneInString(text[:at])
-		if !r.s.space(after) && !r.s.space(before) && r.s.chars.Certain(before, after) {
+		letters = letters || !r.s.space(after)
+		if !letters {
+			continue
+		}
+		if before, _ := utf8.DecodeLastRuneInString(text[:at]); r.s.chars.Certain(before, after) {
 			return at
 		}
 	}
@@ -212,29 +223,30 @@ func (r *unigramRun) white(b []byte) {
 // flushSpaces takes the run of white space that has ended, through the steps that change it.
 func (r *unigramRun) flushSpaces(atEnd bool) {
 	b := r.spaces
-	r.spaces = r.spaces[:0]
+	r.spaces = r.spaces[:0] // what it held stays as it is until feed goes on
 	if len(b) == 1 && !atEnd && !r.fresh && r.s.oneSpace {
 		r.white(b)
 		return
 	}
-	s := string(b)
+	out, other := &r.mapped[0], &r.mapped[1]
 	for i := range r.s.spaces {
 		step := &r.s.spaces[i]
 		if step.find != nil {
-			s = replaceAll(s, step)
+			*out = appendReplaced((*out)[:0], b, step)
+			b = *out
+			out, other = other, out
 			continue
 		}
 		if step.left && r.fresh {
-			s = strings.TrimLeftFunc(s, r.s.space)
+			b = bytes.TrimLeftFunc(b, r.s.space)
 		}
 		if step.right && atEnd {
-			s = strings.TrimRightFunc(s, r.s.space)
+			b = bytes.TrimRightFunc(b, r.s.space)
 		}
 	}
-	r.mapped = append(r.mapped[:0], s...)
-	for i := 0; i < len(r.mapped) && !r.over; {
-		c, n := utf8.DecodeRune(r.mapped[i:])
-		if part := r.mapped[i : i+n]; r.s.space(c) {
+	for i := 0; i < len(b) && !r.over; {
+		c, n := utf8.DecodeRune(b[i:])
+		if part := b[i : i+n]; r.s.space(c) {
 			r.white(part)
 		} else {
 			r.put(part)
@@ -243,24 +255,20 @@ func (r *unigramRun) flushSpaces(atEnd bool) {
 	}
 }
 
-// replaceAll does a Replace.
-func replaceAll(s string, step *step) string {
-	var b strings.Builder
+// appendReplaced appends what a Replace makes of text.
+func appendReplaced(dst, text []byte, step *step) []byte {
+	s := unsafe.String(unsafe.SliceData(text), len(text)) // nobody writes to text while find reads it
 	last := 0
 	for {
 		start, stop := step.find(s, last)
 		if start < 0 {
 			break
 		}
-		b.WriteString(s[last:start])
-		b.WriteString(step.with)
+		dst = append(dst, s[last:start]...)
+		dst = append(dst, step.with...)
 		last = stop
 	}
-	if last == 0 {
-		return s
-	}
-	b.WriteString(s[last:])
-	return b.String()
+	return append(dst, s[last:]...)
 }
 
 func (r *unigramRun) endWord() {

@@ -12,6 +12,13 @@ python=${PYTHON:-python3}
 echo "== Tokenizer: package tokenize against Hugging Face tokenizers, one thread each"
 PYTHONPATH="$data/python" "$python" tools/bench_tokenizer.py --rounds 5
 
+multilingual=$data/models/intfloat--multilingual-e5-small/tokenizer.json
+if [ -f "$multilingual" ]; then
+	echo
+	echo "== Tokenizer of the multilingual model (there after make setup-multilingual)"
+	PYTHONPATH="$data/python" "$python" tools/bench_tokenizer.py --rounds 5 --multilingual "$multilingual"
+fi
+
 # Name, so that a package whose benchmarks are gone is seen to have none.
 micro() {
 	echo

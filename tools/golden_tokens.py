@@ -290,10 +290,10 @@ def text_case(plain, escaped, text):
     return case
 
 
-def text_cases(source, seed, count, pieces=PIECES):
+def text_cases(source, seed, count, pieces=PIECES, vocabulary=None):
     plain, escaped = load(source), load(source)
     escaped.encode_special_tokens = True
-    vocabulary = sorted(json.loads(source)["model"]["vocab"])
+    vocabulary = vocabulary or sorted(json.loads(source)["model"]["vocab"])
     cases = []
     for text in random_texts(random.Random(seed), vocabulary, count, pieces):
         try:
@@ -304,10 +304,10 @@ def text_cases(source, seed, count, pieces=PIECES):
     return cases
 
 
-def truncation_cases(source, lengths, limits):
+def truncation_cases(source, lengths, limits, words=None):
     """Pairs of texts "w1 w2 w3 ..." and "x1 x2 ...", all tokens different, of every pair of lengths under every limit."""
     t = load(source)
-    words = [w for w in sorted(json.loads(source)["model"]["vocab"]) if w.isascii() and w.isalpha() and w == w.lower()]
+    words = words or [w for w in sorted(json.loads(source)["model"]["vocab"]) if w.isascii() and w.isalpha() and w == w.lower()]
     rows = []
     for first in lengths:
         for second in [None] + lengths:

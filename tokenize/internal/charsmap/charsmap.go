@@ -104,11 +104,18 @@ func (m *Map) fill(chars map[rune]int, starts map[rune]bool) {
 	for c := range starts {
 		special[c>>8] = true
 	}
-	seen := map[[256]entry]uint16{}
+	plain := map[int]uint16{} // pages that the map leaves alone, by their classes
 	for p := range m.pages {
-		var page [256]entry
-		for i := range page {
-			c := rune(p<<8 | i)
+		same := graphemes.SamePage(p)
+		if at, ok := plain[same]; ok && !special[p] {
+			m.pages[p] = at
+			continue
+		}
+		at := uint16(len(m.data) / 256)
+		if m.pages[p] = at; !special[p] {
+			plain[same] = at
+		}
+		for c := rune(p << 8); c <= rune(p<<8|0xff); c++ {
 			e := entry(graphemes.ClassOf(c))
 			if special[p] {
 				if v, ok := chars[c]; ok {
@@ -118,15 +125,8 @@ func (m *Map) fill(chars map[rune]int, starts map[rune]bool) {
 					e |= multiBit
 				}
 			}
-			page[i] = e
+			m.data = append(m.data, e)
 		}
-		at, ok := seen[page]
-		if !ok {
-			at = uint16(len(m.data) / 256)
-			seen[page] = at
-			m.data = append(m.data, page[:]...)
-		}
-		m.pages[p] = at
 	}
 }
 

@@ -63,6 +63,9 @@ func ClassOf(r rune) Class {
 	return t.data[int(t.pages[r>>8])<<8|int(r&0xff)]
 }
 
+// SamePage says which pages of 256 code points have the same classes: those with the same number, which is small.
+func SamePage(page int) int { return int(load().pages[page]) }
+
 func parse(text string) (*table, error) {
 	all := make([]Class, 0x110000)
 	for s := 0; s < 11172; s++ { // Hangul syllables, by arithmetic (The Unicode Standard, section 3.12)

@@ -61,38 +61,73 @@ type Key struct {
 	ID  int32  // not negative
 }
 
-// New builds a trie of keys; of equal keys the last one counts.
+// New builds a trie of keys; of equal keys the last one counts. It sorts keys.
 func New(keys []Key) (*Trie, error) {
-	keys = slices.Clone(keys)
-	slices.SortStableFunc(keys, func(a, b Key) int {
-		switch {
-		case a.Key < b.Key:
-			return -1
-		case a.Key > b.Key:
-			return 1
-		}
-		return 0
-	})
-	b := builder{free: 256} // base 0 stays unused: it is the base of nodes without children
-	b.extend(512)
+	b := builder{head: none, tail: none, spare: make([]Key, len(keys))}
+	b.extend() // base 0 stays unused, and with it the first block: it is the base of nodes without children
+	for b.head != none {
+		b.take(uint32(b.head))
+	}
 	root, err := b.place(keys, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &Trie{units: b.units, root: root}, nil
+	return &Trie{units: slices.Clip(b.units), root: root}, nil
 }
 
+// builder places nodes one after the other, each where all of its children find free units. The children of a node stand in one
+// block of 256 units, since they differ in the last byte of their index.
 type builder struct {
 	units    []unit
 	baseUsed []bool
-	free     uint32 // no free unit stands before it
+	// The free units that are still looked at, linked in ascending order.
+	next, prev []int32
+	head, tail int32
+	spare      []Key
 }
 
-func (b *builder) extend(n int) {
-	for len(b.units) < n {
+const (
+	none = -1
+	// Units far back are free because little fits there: searching them again and again would take quadratic time.
+	lookBack = 16 * 256
+)
+
+// extend adds a block.
+func (b *builder) extend() {
+	for range 256 {
+		at := int32(len(b.units))
 		b.units = append(b.units, unit{id: -1})
 		b.baseUsed = append(b.baseUsed, false)
+		b.next, b.prev = append(b.next, none), append(b.prev, b.tail)
+		if b.tail == none {
+			b.head = at
+		} else {
+			b.next[b.tail] = at
+		}
+		b.tail = at
 	}
+	for int(b.head) < len(b.units)-lookBack {
+		b.take(uint32(b.head))
+	}
+}
+
+// take removes a unit from the list of free ones.
+func (b *builder) take(at uint32) {
+	next, prev := b.next[at], b.prev[at]
+	if prev == none {
+		if b.head != int32(at) {
+			return // gone already
+		}
+		b.head = next
+	} else {
+		b.next[prev] = next
+	}
+	if next == none {
+		b.tail = prev
+	} else {
+		b.prev[next] = prev
+	}
+	b.next[at], b.prev[at] = none, none
 }
 
 // place puts the children of the node whose keys (sharing their first depth bytes, all longer than that) are given, and all
@@ -101,6 +136,7 @@ func (b *builder) place(keys []Key, depth int) (uint32, error) {
 	if len(keys) == 0 {
 		return 0, nil
 	}
+	b.sort(keys, depth)
 	var labels [256]byte
 	n := 0
 	for i := range keys {
@@ -116,6 +152,7 @@ func (b *builder) place(keys []Key, depth int) (uint32, error) {
 	b.baseUsed[base] = true
 	for _, c := range labels[:n] {
 		b.units[base^uint32(c)].link = labelUsed | uint32(c)
+		b.take(base ^ uint32(c))
 	}
 	for len(keys) > 0 {
 		c := keys[0].Key[depth]
@@ -123,13 +160,18 @@ func (b *builder) place(keys []Key, depth int) (uint32, error) {
 		for end < len(keys) && keys[end].Key[depth] == c {
 			end++
 		}
+		// Those that end here come to the front, in their order.
 		below := keys[:end]
-		id := int32(-1)
-		for len(below) > 0 && len(below[0].Key) == depth+1 {
-			id = below[0].ID
-			below = below[1:]
+		id, longer := int32(-1), 0
+		for i := len(below) - 1; i >= 0; i-- {
+			if len(below[i].Key) > depth+1 {
+				longer++
+				below[len(below)-longer] = below[i]
+			} else if id < 0 {
+				id = below[i].ID
+			}
 		}
-		childBase, err := b.place(below, depth+1)
+		childBase, err := b.place(below[len(below)-longer:], depth+1)
 		if err != nil {
 			return 0, err
 		}
@@ -139,35 +181,56 @@ func (b *builder) place(keys []Key, depth int) (uint32, error) {
 	return base, nil
 }
 
+// sort sorts keys by one byte. Those with the same keep their order.
+func (b *builder) sort(keys []Key, depth int) {
+	if len(keys) <= 24 {
+		for i := 1; i < len(keys); i++ {
+			k := keys[i]
+			j := i
+			for ; j > 0 && keys[j-1].Key[depth] > k.Key[depth]; j-- {
+				keys[j] = keys[j-1]
+			}
+			keys[j] = k
+		}
+		return
+	}
+	var starts [257]int
+	for i := range keys {
+		starts[int(keys[i].Key[depth])+1]++
+	}
+	for c := range 256 {
+		starts[c+1] += starts[c]
+	}
+	spare := b.spare[:len(keys)]
+	for i := range keys {
+		c := keys[i].Key[depth]
+		spare[starts[c]] = keys[i]
+		starts[c]++
+	}
+	copy(keys, spare)
+}
+
 func (b *builder) findBase(labels []byte) (uint32, error) {
-	// Units far back are free because little fits there: searching them again and again would take quadratic time.
-	const lookBack = 8 * 256
-	if len(b.units) > lookBack {
-		b.free = max(b.free, uint32(len(b.units)-lookBack))
-	}
-	for int(b.free) < len(b.units) && b.units[b.free].link != 0 {
-		b.free++
-	}
-	for at := b.free; ; at++ {
-		if at >= 1<<23-256 {
-			return 0, fmt.Errorf("more than %d trie nodes", 1<<23-512)
-		}
-		if int(at) >= len(b.units) {
-			b.extend((int(at)/256 + 1) * 256)
-		}
-		base := at ^ uint32(labels[0])
-		if b.units[at].link != 0 || b.baseUsed[base] {
-			continue
-		}
-		fits := true
-		for _, c := range labels[1:] {
-			if b.units[base^uint32(c)].link != 0 {
-				fits = false
-				break
+	for {
+		for at := b.head; at != none; at = b.next[at] {
+			base := uint32(at) ^ uint32(labels[0])
+			if b.baseUsed[base] {
+				continue
+			}
+			fits := true
+			for _, c := range labels[1:] {
+				if b.units[base^uint32(c)].link != 0 {
+					fits = false
+					break
+				}
+			}
+			if fits {
+				return base, nil
 			}
 		}
-		if fits {
-			return base, nil
+		if len(b.units) >= 1<<23-512 {
+			return 0, fmt.Errorf("more than %d trie nodes", 1<<23-512)
 		}
+		b.extend()
 	}
 }
