@@ -54,9 +54,10 @@ lint:
 	go tool staticcheck ./...
 	@sh tools/vulncheck.sh
 
-## bench: tokenizer, SIMD and scheduler benchmarks, then the server against the raw session
+## bench: everything that is measured, and the table of goals; writes results into OUT. TEI_RERANK and TEI_EMBED compare with text-embeddings-inference
+OUT ?= benchmarks/results
 bench: setup setup-reference
-	sh tools/bench.sh
+	OUT="$(OUT)" TEI_RERANK="$(TEI_RERANK)" TEI_EMBED="$(TEI_EMBED)" sh tools/bench.sh
 
 ## soak: 20,000 mixed requests against the server: no wrong answer, nothing left behind, memory flat. SOAK=--short for 1,500; half an hour on two cores
 soak: setup

@@ -31,16 +31,22 @@ type Texts struct {
 	serial  uint64
 }
 
-// NewTexts makes a source of texts. count gives a text's tokens without special ones; texts of words must add up, as they do in WordPiece.
+// NewTexts makes a source of texts out of the corpus that the program holds. count gives a text's tokens without special ones; texts of words must add up, as they do in WordPiece.
 func NewTexts(seed uint64, count func(text string) int) (*Texts, error) {
 	passages, err := lines(passagesGzip)
 	if err != nil {
 		return nil, fmt.Errorf("benchmarks: passages: %w", err)
 	}
-	t := &Texts{count: count, rng: rand.New(rand.NewPCG(seed, 0))}
-	if t.queries, err = lines(queriesGzip); err != nil {
+	queries, err := lines(queriesGzip)
+	if err != nil {
 		return nil, fmt.Errorf("benchmarks: queries: %w", err)
 	}
+	return NewTextsOf(seed, passages, queries, count)
+}
+
+// NewTextsOf is NewTexts with other passages and queries, of which there must be some.
+func NewTextsOf(seed uint64, passages, queries []string, count func(text string) int) (*Texts, error) {
+	t := &Texts{count: count, queries: queries, rng: rand.New(rand.NewPCG(seed, 0))}
 	known := map[string]int{}
 	for _, p := range passages {
 		t.starts = append(t.starts, len(t.words))
@@ -53,6 +59,9 @@ func NewTexts(seed uint64, count func(text string) int) (*Texts, error) {
 			t.words = append(t.words, w)
 			t.tokens = append(t.tokens, n)
 		}
+	}
+	if len(t.words) == 0 || len(t.queries) == 0 {
+		return nil, fmt.Errorf("benchmarks: %d words in %d passages, and %d queries: there must be some of each", len(t.words), len(passages), len(t.queries))
 	}
 	return t, nil
 }

@@ -2,9 +2,12 @@ package benchmarks
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,7 +23,51 @@ type Load struct {
 	Seed uint64 // of the distances
 
 	Transport http.RoundTripper // nil: connections of the driver's own, kept alive
+	Header    http.Header       // of every request, beside the content type
+	Timeout   time.Duration     // of one request; 0: none
+
+	// Observe is told of every request when it has ended, one at a time, in the order of the ends.
+	Observe func(Sample)
 }
+
+// Sample is one request that has ended.
+type Sample struct {
+	Due, Done time.Time // when its time began, and when the last byte of its answer had come
+	Request   *Request
+	Facts     Facts // of a right answer
+	Err       error // an *AnswerError where there is no right answer
+}
+
+// Facts are what an answer says of itself.
+type Facts struct {
+	Tokens   int    // that the server says it ran; 0 where it does not say
+	Unscored int    // items without a score, where an answer may have such
+	Kind     string // of decision, "" where there is one kind
+}
+
+// AnswerError is returned for a request without a right answer.
+type AnswerError struct {
+	Kind   string // "connection", "timeout", "answer" for a wrong one, or "status 503" and so on
+	Status int    // 0 where there was none
+	Err    error
+}
+
+func (e *AnswerError) Error() string { return e.Err.Error() }
+func (e *AnswerError) Unwrap() error { return e.Err }
+
+// Refused says that the server is alive and too busy: it answered 429.
+func (e *AnswerError) Refused() bool { return e.Status == http.StatusTooManyRequests }
+
+// backOff is how long a client of a closed loop waits after a refusal that names no time, and mostBackOff the most that it waits when told to:
+// without a pause it would ask for refusals as fast as the machine can.
+const (
+	backOff     = 50 * time.Millisecond
+	mostBackOff = time.Second
+)
+
+// tooManyInARow is how many requests may fail one after another, refusals aside, until the driver gives up: a server that is gone would be
+// asked as fast as the machine can.
+const tooManyInARow = 100
 
 // openIdle is how many connections an open loop keeps: a server that falls behind has many requests in flight.
 const openIdle = 256
@@ -35,6 +82,7 @@ const (
 type Tally struct {
 	Requests   int
 	Failed     int // not among Requests
+	Refused    int // of Failed: answered 429
 	FirstError error
 	Items      int
 	Tokens     int
@@ -49,6 +97,7 @@ func newTally() Tally {
 func (t *Tally) Add(o Tally) {
 	t.Requests += o.Requests
 	t.Failed += o.Failed
+	t.Refused += o.Refused
 	if t.FirstError == nil {
 		t.FirstError = o.FirstError
 	}
@@ -60,6 +109,10 @@ func (t *Tally) Add(o Tally) {
 func (t *Tally) record(r *Request, took time.Duration, err error) {
 	if err != nil {
 		t.Failed++
+		var a *AnswerError
+		if errors.As(err, &a) && a.Refused() {
+			t.Refused++
+		}
 		if t.FirstError == nil {
 			t.FirstError = err
 		}
@@ -75,6 +128,7 @@ func (t *Tally) record(r *Request, took time.Duration, err error) {
 type Driver struct {
 	url    string
 	client *http.Client
+	load   Load
 	quit   chan struct{}
 	wg     sync.WaitGroup
 
@@ -82,6 +136,7 @@ type Driver struct {
 	next   func() Request
 	all    Tally
 	window *Tally // nil while nothing is measured
+	streak int    // failures in a row
 }
 
 // Drive begins to send what next gives to the server at url ("http://host:port"). next is never called twice at once; what it takes is
@@ -95,7 +150,8 @@ func Drive(url string, load Load, next func() Request) *Driver {
 		}
 		load.Transport = &http.Transport{MaxIdleConns: idle, MaxIdleConnsPerHost: idle, DisableCompression: true}
 	}
-	d := &Driver{url: url, next: next, all: newTally(), quit: make(chan struct{}), client: &http.Client{Transport: load.Transport}}
+	d := &Driver{url: url, load: load, next: next, all: newTally(), quit: make(chan struct{}),
+		client: &http.Client{Transport: load.Transport, Timeout: load.Timeout}}
 	if load.Rate > 0 {
 		d.wg.Go(func() { d.open(load) })
 		return d
@@ -105,7 +161,12 @@ func Drive(url string, load Load, next func() Request) *Driver {
 			var buf bytes.Buffer
 			for !d.stopped() {
 				r := d.take()
-				d.send(r, time.Now(), &buf)
+				if wait := d.send(r, time.Now(), &buf); wait > 0 {
+					select {
+					case <-d.quit:
+					case <-time.After(wait):
+					}
+				}
 			}
 		})
 	}
@@ -142,30 +203,79 @@ func (d *Driver) take() Request {
 	return d.next()
 }
 
-// send sends one request and counts its answer. due is when its time began.
-func (d *Driver) send(r Request, due time.Time, buf *bytes.Buffer) {
-	err := func() error {
-		answer, err := d.client.Post(d.url+r.Path, "application/json", bytes.NewReader(r.Body))
-		if err != nil {
-			return err
-		}
-		defer answer.Body.Close()
-		buf.Reset()
-		if _, err := io.Copy(buf, answer.Body); err != nil {
-			return err
-		}
-		return r.check(answer.StatusCode, buf.Bytes())
-	}()
-	took := time.Since(due)
+// send sends one request and counts its answer. due is when its time began. The result is how long its sender had better wait.
+func (d *Driver) send(r Request, due time.Time, buf *bytes.Buffer) (wait time.Duration) {
+	x := Sample{Due: due, Request: &r}
+	var refused *http.Response
+	x.Done, x.Facts, refused, x.Err = d.ask(&r, buf)
+	took := x.Done.Sub(due)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.all.record(&r, took, err)
+	d.all.record(&r, took, x.Err)
 	if d.window != nil {
-		d.window.record(&r, took, err)
+		d.window.record(&r, took, x.Err)
 	}
-	if err != nil && d.all.Failed > 100 && !d.stopped() {
-		close(d.quit) // a server that is gone would be asked as fast as the machine can
+	if d.load.Observe != nil {
+		d.load.Observe(x)
 	}
+	switch {
+	case refused != nil:
+		wait = backOff
+		if s, err := strconv.Atoi(refused.Header.Get("Retry-After")); err == nil {
+			wait = min(max(time.Duration(s)*time.Second, backOff), mostBackOff)
+		}
+	case x.Err != nil:
+		if d.streak++; d.streak > tooManyInARow && !d.stopped() {
+			close(d.quit)
+		}
+	default:
+		d.streak = 0
+	}
+	return wait
+}
+
+// ask sends one request. done is when the answer had come; looking into it is not the server's time.
+func (d *Driver) ask(r *Request, buf *bytes.Buffer) (done time.Time, facts Facts, refused *http.Response, err error) {
+	failed := func(kind string, status int, err error) error {
+		var timeout interface{ Timeout() bool }
+		if errors.As(err, &timeout) && timeout.Timeout() {
+			kind = "timeout"
+		}
+		return &AnswerError{Kind: kind, Status: status, Err: err}
+	}
+	ask, err := http.NewRequest(http.MethodPost, d.url+r.Path, bytes.NewReader(r.Body))
+	if err != nil {
+		return time.Now(), facts, nil, failed("connection", 0, err)
+	}
+	for name, values := range d.load.Header {
+		ask.Header[name] = values
+	}
+	ask.Header.Set("Content-Type", "application/json")
+	answer, err := d.client.Do(ask)
+	if err != nil {
+		return time.Now(), facts, nil, failed("connection", 0, err)
+	}
+	defer answer.Body.Close()
+	buf.Reset()
+	_, err = io.Copy(buf, answer.Body)
+	done = time.Now()
+	switch {
+	case err != nil:
+		return done, facts, nil, failed("connection", answer.StatusCode, err)
+	case answer.StatusCode != http.StatusOK:
+		if answer.StatusCode == http.StatusTooManyRequests {
+			refused = answer
+		}
+		return done, facts, refused, failed(fmt.Sprintf("status %d", answer.StatusCode), answer.StatusCode, r.check(answer.StatusCode, buf.Bytes()))
+	case r.Read != nil:
+		facts, err = r.Read(buf.Bytes())
+	default:
+		err = r.check(answer.StatusCode, buf.Bytes())
+	}
+	if err != nil {
+		return done, facts, nil, &AnswerError{Kind: "answer", Status: answer.StatusCode, Err: err}
+	}
+	return done, facts, nil, nil
 }
 
 // Measure counts the answers that come during the given time, and longer until there are as many as wanted, but not beyond ten times as
@@ -218,7 +328,7 @@ func (p *Pool) Fill(n int) error {
 	return nil
 }
 
-// Next takes one; where none is ready, it makes one (some 100 microseconds of the client's time). Errors of Make are those of the
+// Next takes the one that was made first; where none is ready, it makes one (some 100 microseconds of the client's time). Errors of Make are those of the
 // tokenizer on the corpus, which Fill would have had too: an empty request then fails at the server.
 func (p *Pool) Next() Request {
 	if len(p.ready) == 0 {
@@ -228,7 +338,7 @@ func (p *Pool) Next() Request {
 		}
 		return r
 	}
-	r := p.ready[len(p.ready)-1]
-	p.ready = p.ready[:len(p.ready)-1]
+	r := p.ready[0]
+	p.ready = p.ready[1:]
 	return r
 }

@@ -1,6 +1,7 @@
 package benchmarks
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -112,7 +113,7 @@ func TestFailedRequestsAreCountedApart(t *testing.T) {
 			})}, oneItem)
 			time.Sleep(2500 * time.Millisecond)
 			all := d.Stop()
-			if all.Requests != 1 || all.Failed != 2 || all.Tokens != 30 || all.FirstError == nil || all.Latency.TotalCount() != 1 {
+			if all.Requests != 1 || all.Failed != 2 || (all.Refused == 2) != (name == "status") || all.Tokens != 30 || all.FirstError == nil || all.Latency.TotalCount() != 1 {
 				t.Errorf("%s: %+v, want 1 answer and 2 failures with an error", name, all)
 			}
 		})
@@ -152,4 +153,84 @@ func TestPoolHandsOutWhatIsReadyFirst(t *testing.T) {
 	if len(seen) != 5 || made != 5 {
 		t.Errorf("of 5 requests %d differ, and %d were made", len(seen), made)
 	}
+}
+
+// A closed loop does not ask for refusals as fast as it can: it waits as long as it is told to, though not for ever.
+func TestAClientOfAClosedLoopWaitsAfterARefusal(t *testing.T) {
+	for after, want := range map[string]time.Duration{"": backOff, "1": time.Second, "3600": mostBackOff, "soon": backOff} {
+		synctest.Test(t, func(t *testing.T) {
+			var at []time.Time
+			d := Drive("http://server", Load{Clients: 1, Transport: retryAfter{transport(func(*http.Request) (int, string) {
+				at = append(at, time.Now())
+				return 429, "queue full"
+			}), after}}, oneItem)
+			time.Sleep(2500 * time.Millisecond)
+			all := d.Stop()
+			if all.Refused != all.Failed || all.Refused != len(at) || len(at) < 2 {
+				t.Fatalf("%+v of %d requests", all, len(at))
+			}
+			if got := at[len(at)-1].Sub(at[len(at)-2]); got != want {
+				t.Errorf("Retry-After %q: came back after %v, want %v", after, got, want)
+			}
+		})
+	}
+}
+
+// retryAfter puts a header on answers.
+type retryAfter struct {
+	http.RoundTripper
+	seconds string
+}
+
+func (r retryAfter) RoundTrip(ask *http.Request) (*http.Response, error) {
+	a, err := r.RoundTripper.RoundTrip(ask)
+	if err == nil {
+		a.Header = http.Header{"Retry-After": {r.seconds}}
+	}
+	return a, err
+}
+
+// The time to look into an answer is the client's, not the server's; and the observer is told of every request, with its kind of failure.
+func TestTheObserverIsToldOfEveryRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen []Sample
+		n := 0
+		d := Drive("http://server", Load{Clients: 1, Timeout: 2 * time.Second, Header: http.Header{"X-Api-Key": {"k"}}, Observe: func(x Sample) { seen = append(seen, x) },
+			Transport: transport(func(r *http.Request) (int, string) {
+				if r.Header.Get("X-API-Key") != "k" || r.Header.Get("Content-Type") != "application/json" {
+					t.Errorf("headers %v", r.Header)
+				}
+				time.Sleep(100 * time.Millisecond)
+				if n++; n == 2 {
+					return 503, "starting"
+				}
+				return 200, "yes"
+			})}, func() Request {
+			return Request{Path: "/x", Items: 1, Read: func(b []byte) (Facts, error) {
+				time.Sleep(time.Second) // the clock has stopped
+				if n == 3 {
+					return Facts{}, fmt.Errorf("wrong")
+				}
+				return Facts{Tokens: 5}, nil
+			}}
+		})
+		time.Sleep(2250 * time.Millisecond) // three and a half requests
+		d.Stop()
+		if len(seen) < 3 {
+			t.Fatalf("%d requests were seen", len(seen))
+		}
+		for i, want := range []string{"", "status 503", "answer"} {
+			x := seen[i]
+			var a *AnswerError
+			if took := x.Done.Sub(x.Due); took != 100*time.Millisecond {
+				t.Errorf("request %d took %v", i, took)
+			}
+			if errors.As(x.Err, &a) != (want != "") || a != nil && a.Kind != want {
+				t.Errorf("request %d: %v, want kind %q", i, x.Err, want)
+			}
+		}
+		if seen[0].Facts.Tokens != 5 || seen[0].Request.Items != 1 {
+			t.Errorf("%+v", seen[0])
+		}
+	})
 }

@@ -28,19 +28,14 @@ func ReadProcess(pid int) (Process, error) {
 	if pid != 0 {
 		dir = "/proc/" + strconv.Itoa(pid)
 	}
-	b, err := os.ReadFile(dir + "/stat")
+	rest, err := stat(dir)
 	if err != nil {
 		return Process{}, err
-	}
-	// The second field is the program's name in parentheses, which may hold spaces and parentheses itself.
-	rest := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	if len(rest) < 22 {
-		return Process{}, fmt.Errorf("%s/stat: %q is not what proc(5) says", dir, b)
 	}
 	user, err1 := strconv.ParseInt(string(rest[11]), 10, 64) // field 14 of proc(5)
 	system, err2 := strconv.ParseInt(string(rest[12]), 10, 64)
 	if err1 != nil || err2 != nil {
-		return Process{}, fmt.Errorf("%s/stat: %q is not what proc(5) says", dir, b)
+		return Process{}, fmt.Errorf("%s/stat: %q is not what proc(5) says", dir, rest)
 	}
 	p := Process{CPU: time.Duration(user+system) * tick}
 	status, err := os.ReadFile(dir + "/status")
@@ -60,6 +55,77 @@ func ReadProcess(pid int) (Process, error) {
 		}
 	}
 	return p, nil
+}
+
+// ReadTree adds up a process and all that it started, as long as they run; those that have ended count by the CPU time that their parents
+// were told when they did.
+func ReadTree(pid int) (Process, error) {
+	sum, err := ReadProcess(pid)
+	if err != nil {
+		return Process{}, err
+	}
+	parents, err := parents()
+	if err != nil {
+		return Process{}, err
+	}
+	root, ended := pid, func(pid int) time.Duration {
+		f, err := stat("/proc/" + strconv.Itoa(pid))
+		if err != nil {
+			return 0
+		}
+		user, _ := strconv.ParseInt(string(f[13]), 10, 64) // fields 16 and 17 of proc(5): of children waited for
+		system, _ := strconv.ParseInt(string(f[14]), 10, 64)
+		return time.Duration(user+system) * tick
+	}
+	sum.CPU += ended(root)
+	for pid := range parents {
+		for up := pid; up != 0 && pid != root; up = parents[up] {
+			if parents[up] != root {
+				continue
+			}
+			if p, err := ReadProcess(pid); err == nil { // else it has just ended
+				sum.CPU += p.CPU + ended(pid)
+				sum.RSS += p.RSS
+				sum.PeakRSS += p.PeakRSS
+				sum.Threads += p.Threads
+			}
+			break
+		}
+	}
+	return sum, nil
+}
+
+// parents maps every process to the one that started it.
+func parents() (map[int]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	out := map[int]int{}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if f, err := stat("/proc/" + e.Name()); err == nil {
+			out[pid], _ = strconv.Atoi(string(f[1]))
+		}
+	}
+	return out, nil
+}
+
+// stat is what dir/stat says behind the program's name: fields 3 and up of proc(5), at least 22 of them. The name stands in parentheses,
+// and may hold spaces and parentheses itself.
+func stat(dir string) ([][]byte, error) {
+	b, err := os.ReadFile(dir + "/stat")
+	if err != nil {
+		return nil, err
+	}
+	rest := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(rest) < 22 {
+		return nil, fmt.Errorf("%s/stat: %q is not what proc(5) says", dir, b)
+	}
+	return rest, nil
 }
 
 // machineCPU is the CPU time that all processes of the machine have used, and that another virtual machine took.
@@ -87,6 +153,7 @@ func machineCPU() (used, stolen time.Duration, err error) {
 // Meter reads what this process, the server and everybody else use.
 type Meter struct {
 	Server *Server // may be nil
+	PID    int     // of a server that somebody else started, with its children; 0: there is none, or it is not of this machine
 }
 
 // Reading is one look.
@@ -109,6 +176,11 @@ func (m Meter) Read() (Reading, error) {
 		}
 		if r.Server, err = ReadProcess(m.Server.PID()); err != nil {
 			return r, err
+		}
+	}
+	if m.PID != 0 {
+		if r.Server, err = ReadTree(m.PID); err != nil {
+			return r, fmt.Errorf("the server's process %d: %w", m.PID, err)
 		}
 	}
 	if r.Client, err = ReadProcess(0); err != nil {

@@ -57,19 +57,25 @@ type Result struct {
 // NewReport fills in what is known before anything ran.
 func NewReport(seed uint64) *Report {
 	r := &Report{Schema: ReportSchema, Time: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), Seed: seed, Settings: map[string]any{}}
-	r.Machine = MachineInfo{CPUs: runtime.GOMAXPROCS(0), CPU: runtime.GOARCH}
+	r.Machine = Machine()
+	return r
+}
+
+// Machine looks at where this process runs.
+func Machine() MachineInfo {
+	m := MachineInfo{CPUs: runtime.GOMAXPROCS(0), CPU: runtime.GOARCH}
 	if f, err := os.Open("/proc/cpuinfo"); err == nil {
 		defer f.Close()
 		for s := bufio.NewScanner(f); s.Scan(); {
 			key, value, _ := strings.Cut(s.Text(), ":")
 			switch strings.TrimSpace(key) {
 			case "model name":
-				r.Machine.CPU = strings.TrimSpace(value)
+				m.CPU = strings.TrimSpace(value)
 			case "flags":
-				r.Machine.BF16 = nil
+				m.BF16 = nil
 				for _, f := range strings.Fields(value) {
 					if f == "amx_bf16" || f == "avx512_bf16" {
-						r.Machine.BF16 = append(r.Machine.BF16, f)
+						m.BF16 = append(m.BF16, f)
 					}
 				}
 			}
@@ -77,13 +83,13 @@ func NewReport(seed uint64) *Report {
 	}
 	var si unix.Sysinfo_t
 	if unix.Sysinfo(&si) == nil {
-		r.Machine.MemoryMB = int64(uint64(si.Totalram) * uint64(si.Unit) >> 20)
+		m.MemoryMB = int64(uint64(si.Totalram) * uint64(si.Unit) >> 20)
 	}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
-		r.Machine.Kernel = unix.ByteSliceToString(u.Release[:])
+		m.Kernel = unix.ByteSliceToString(u.Release[:])
 	}
-	return r
+	return m
 }
 
 // Add appends a figure. goal is "" or a comparison with a number, as in ">= 0.9". Rounds that are not numbers (a division by
@@ -160,18 +166,23 @@ func digits(v float64) string {
 
 // Write keeps the report as JSON, in one step. It makes the folder where there is none.
 func (r *Report) Write(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
+		return err
+	}
+	return WriteFile(path, append(b, '\n'))
+}
+
+// WriteFile writes a file in one step, so that there is never half of it, and makes its folder where there is none.
+func WriteFile(path string, b []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".report-*")
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(b, '\n'))
+	_, err = f.Write(b)
 	if e := f.Close(); err == nil {
 		err = e
 	}

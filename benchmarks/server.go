@@ -63,6 +63,30 @@ func (i ServerInfo) Model(k inference.Kind) (ModelInfo, error) {
 	return ModelInfo{}, fmt.Errorf("the server has no %s", k)
 }
 
+// FetchInfo asks a running server for its /info. header is sent along: the key.
+func FetchInfo(ctx context.Context, url string, header http.Header) (ServerInfo, error) {
+	var info ServerInfo
+	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/info", nil)
+	if err != nil {
+		return info, err
+	}
+	for name, values := range header {
+		ask.Header[name] = values
+	}
+	r, err := http.DefaultClient.Do(ask)
+	if err != nil {
+		return info, err
+	}
+	defer r.Body.Close()
+	if r.StatusCode != http.StatusOK {
+		return info, fmt.Errorf("GET %s/info: %s", url, r.Status)
+	}
+	if err := json.NewDecoder(r.Body).Decode(&info); err != nil {
+		return info, fmt.Errorf("GET %s/info: %w", url, err)
+	}
+	return info, nil
+}
+
 // StartServer starts the program on a free port and returns when it is ready. A process that ends before is an error with its last words.
 func StartServer(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	log, err := os.Create(cfg.Log)

@@ -39,7 +39,7 @@ type Work struct {
 // Write makes one request's texts.
 func (w Workload) Write(t *Texts) Work {
 	var out Work
-	extra := 0 // tokens of a row that are not the text's
+	extra := 4 // tokens of a row that are not the text's: [CLS] passage : text [SEP]
 	if w.Kind == inference.KindReranker {
 		out.Query = t.Query()
 		extra = t.count(out.Query) + 3 // [CLS] query [SEP] text [SEP]
@@ -105,9 +105,13 @@ type Request struct {
 	Items  int    // answers
 	Mark   []byte // what stands in the answer once for each item
 	Tokens int    // that the model sees, special tokens included
+
+	// Read, where it is given, looks into an answer of status 200 in place of Mark: it must hold the right number of finite values.
+	Read func(answer []byte) (Facts, error)
 }
 
-// Dialect says how a server wants to be asked. Ragate is the only one so far; text-embeddings-inference and others are a function more.
+// Dialect says how this project's server wants to be asked, by a program that knows its insides. Those of other servers, and answers that are
+// looked into, are package harness's.
 type Dialect func(k inference.Kind, w Work) (path string, body any, mark string)
 
 // Ragate asks for raw scores on the Cohere route, and for a query's vector in base64 on the OpenAI route.

@@ -15,15 +15,13 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"ragate/benchmarks"
+	"ragate/benchmarks/program"
 	"ragate/inference"
 	"ragate/inference/ort"
 )
@@ -52,22 +50,11 @@ const (
 var phaseNames = []string{"queries", "chunks", "budgets"}
 
 func main() {
-	program := flag.String("ragate", "bin/ragate", "the program under test")
-	dataDir := flag.String("data-dir", ".ragate", "the store that `make setup` fills")
-	out := flag.String("out", "", "file for the figures as JSON (default: benchmarks/gates.json in the store)")
-	seed := flag.Uint64("seed", 20240608, "of the texts")
-	rounds := flag.Int("rounds", 5, "times that each phase is run")
+	f := program.Flags{Seed: 20240608, Rounds: 5}
 	phases := flag.String("phases", strings.Join(phaseNames, ","), "which to run")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if *out == "" {
-		*out = filepath.Join(*dataDir, "benchmarks", "gates.json")
-	}
-	if err := run(ctx, *program, *dataDir, *out, *seed, *rounds, strings.Split(*phases, ",")); err != nil {
-		fmt.Fprintln(os.Stderr, "gatebench:", err)
-		os.Exit(1)
-	}
+	program.Main("gatebench", "gates.json", &f, func(ctx context.Context) error {
+		return run(ctx, f.Program, f.DataDir, f.Out, f.Seed, f.Rounds, strings.Split(*phases, ","))
+	})
 }
 
 // bench is what the phases share.

@@ -10,21 +10,19 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"ragate/benchmarks"
+	"ragate/benchmarks/program"
 	"ragate/inference/ort"
 	"ragate/models"
 )
@@ -47,25 +45,12 @@ const (
 var workload = benchmarks.Rerank4x64
 
 func main() {
-	program := flag.String("ragate", "bin/ragate", "the program under test")
-	dataDir := flag.String("data-dir", ".ragate", "the store that `make setup` fills")
-	out := flag.String("out", "", "file for the figures as JSON (default: benchmarks/overload.json in the store)")
-	seed := flag.Uint64("seed", 20240609, "of texts and arrivals")
-	rounds := flag.Int("rounds", 1, "times that each phase is run")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if *out == "" {
-		*out = filepath.Join(*dataDir, "benchmarks", "overload.json")
-	}
-	if err := run(ctx, *program, *dataDir, *out, *seed, *rounds); err != nil {
-		fmt.Fprintln(os.Stderr, "overload:", err)
-		os.Exit(1)
-	}
+	f := program.Flags{Seed: 20240609, Rounds: 1}
+	program.Main("overload", "overload.json", &f, func(ctx context.Context) error { return run(ctx, f) })
 }
 
-func run(ctx context.Context, program, dataDir, out string, seed uint64, rounds int) (err error) {
-	dir, err := filepath.Abs(dataDir)
+func run(ctx context.Context, given program.Flags) (err error) {
+	dir, err := filepath.Abs(given.DataDir)
 	if err != nil {
 		return err
 	}
@@ -74,7 +59,7 @@ func run(ctx context.Context, program, dataDir, out string, seed uint64, rounds 
 	if err != nil {
 		return err
 	}
-	texts, encoder, err := benchmarks.OpenTexts(ctx, store, seed)
+	texts, encoder, err := benchmarks.OpenTexts(ctx, store, given.Seed)
 	if err != nil {
 		return err
 	}
@@ -83,24 +68,24 @@ func run(ctx context.Context, program, dataDir, out string, seed uint64, rounds 
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	server, err := benchmarks.StartServer(ctx, benchmarks.ServerConfig{Program: program, Log: filepath.Join(tmp, "log"), Key: lightKey,
+	server, err := benchmarks.StartServer(ctx, benchmarks.ServerConfig{Program: given.Program, Log: filepath.Join(tmp, "log"), Key: lightKey,
 		Args: []string{"--data-dir", dir, "--max-queued-tokens", strconv.Itoa(maxQueued), "--api-key", "flood:" + floodKey + ",light:" + lightKey}})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	report := benchmarks.NewReport(seed)
+	report := benchmarks.NewReport(given.Seed)
 	report.Version, report.Runtime, report.Models = server.Info.Version, version, server.Info.Models
-	report.Settings = map[string]any{"rounds": rounds, "max_queued_tokens": maxQueued, "closed_loop_clients": closed, "times_capacity": times,
+	report.Settings = map[string]any{"rounds": given.Rounds, "max_queued_tokens": maxQueued, "closed_loop_clients": closed, "times_capacity": times,
 		"most_tries": maxTries, "overload_seconds": overloadIn.Seconds(), "light_requests_per_second": lightRate, "workload": workload.Name}
-	b := &bench{url: server.URL, seed: seed, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}},
+	b := &bench{url: server.URL, seed: given.Seed, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}},
 		make: func() (benchmarks.Request, error) {
 			return benchmarks.Dialect(benchmarks.Ragate).Request(encoder, workload.Write(texts))
 		}}
 	defer b.client.CloseIdleConnections()
 
 	var f figures
-	for range rounds {
+	for range given.Rounds {
 		if err := b.round(ctx, &f); err != nil {
 			return err
 		}
@@ -123,10 +108,7 @@ func run(ctx context.Context, program, dataDir, out string, seed uint64, rounds 
 	if err := report.Print(os.Stdout); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
-		return err
-	}
-	return report.Write(out)
+	return report.Write(given.Out)
 }
 
 // runtimeVersion asks the library that the server will load.

@@ -10,37 +10,18 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 	"time"
+
+	"ragate/benchmarks/program"
 )
 
 func main() {
 	cfg := defaults
-	flag.StringVar(&cfg.program, "ragate", "bin/ragate", "the program under test")
-	flag.StringVar(&cfg.dataDir, "data-dir", ".ragate", "the store that `make setup` fills")
-	flag.StringVar(&cfg.out, "out", "", "file for the figures as JSON (default: benchmarks/latest.json in the store)")
-	flag.Uint64Var(&cfg.seed, "seed", cfg.seed, "of the texts")
-	flag.IntVar(&cfg.rounds, "rounds", cfg.rounds, "times that each phase is run")
 	flag.IntVar(&cfg.clients, "clients", cfg.clients, "of the throughput phase")
 	flag.DurationVar(&cfg.window, "window", cfg.window, "of the throughput phase, in each round")
 	flag.DurationVar(&cfg.slice, "slice", cfg.slice, "setting of the server")
 	flag.BoolVar(&cfg.throughputOnly, "throughput-only", false, "leave the latency phases out")
-	flag.Parse()
-	if flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "servebench: unexpected argument %q; see servebench -h\n", flag.Arg(0))
-		os.Exit(2)
-	}
-	if cfg.out == "" {
-		cfg.out = filepath.Join(cfg.dataDir, "benchmarks", "latest.json")
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := bench(ctx, cfg); err != nil {
-		fmt.Fprintln(os.Stderr, "servebench:", err)
-		os.Exit(1)
-	}
+	program.Main("servebench", "latest.json", &cfg.Flags, func(ctx context.Context) error { return bench(ctx, cfg) })
 }
 
 func bench(ctx context.Context, cfg config) error {
@@ -52,9 +33,9 @@ func bench(ctx context.Context, cfg config) error {
 	if err := r.Print(os.Stdout); err != nil {
 		return err
 	}
-	if err := r.Write(cfg.out); err != nil {
+	if err := r.Write(cfg.Out); err != nil {
 		return err
 	}
-	fmt.Printf("\n%s in %s\n", cfg.out, time.Since(began).Round(time.Second))
+	fmt.Printf("\n%s in %s\n", cfg.Out, time.Since(began).Round(time.Second))
 	return nil
 }

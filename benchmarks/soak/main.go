@@ -15,44 +15,28 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 	"time"
+
+	"ragate/benchmarks/program"
 )
 
 func main() {
 	cfg := long
-	var dataDir, out string
+	f := program.Flags{Seed: cfg.seed}
 	isShort := flag.Bool("short", false, "1,500 requests, and memory is measured but not held")
 	requests := flag.Int("requests", 0, "requests (default: 20,000, or 1,500 with --short)")
-	flag.StringVar(&cfg.program, "ragate", "bin/ragate", "the program under test")
-	flag.StringVar(&dataDir, "data-dir", ".ragate", "the store that `make setup` fills")
-	flag.StringVar(&out, "out", "", "file for the figures as JSON (default: benchmarks/soak.json in the store)")
-	flag.Uint64Var(&cfg.seed, "seed", cfg.seed, "of texts and order")
 	minutes := flag.Int("minutes", 0, "stop sending after so many minutes, and judge what there is (default: no limit)")
 	flag.IntVar(&cfg.clients, "clients", cfg.clients, "requests in flight")
-	flag.Parse()
-	if flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "soak: unexpected argument %q; see soak -h\n", flag.Arg(0))
-		os.Exit(2)
-	}
-	if *isShort {
-		cfg = cfg.shortened()
-	}
-	if *requests > 0 {
-		cfg.requests = *requests
-	}
-	cfg.dataDir, cfg.limit = dataDir, time.Duration(*minutes)*time.Minute
-	if out == "" {
-		out = filepath.Join(dataDir, "benchmarks", "soak.json")
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := soak(ctx, cfg, out); err != nil {
-		fmt.Fprintln(os.Stderr, "soak:", err)
-		os.Exit(1)
-	}
+	program.Main("soak", "soak.json", &f, func(ctx context.Context) error {
+		if *isShort {
+			cfg = cfg.shortened()
+		}
+		if *requests > 0 {
+			cfg.requests = *requests
+		}
+		cfg.program, cfg.dataDir, cfg.seed, cfg.limit = f.Program, f.DataDir, f.Seed, time.Duration(*minutes)*time.Minute
+		return soak(ctx, cfg, f.Out)
+	})
 }
 
 func soak(ctx context.Context, cfg config, out string) error {
@@ -61,9 +45,6 @@ func soak(ctx context.Context, cfg config, out string) error {
 		return err
 	}
 	if err := r.Print(os.Stdout); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return err
 	}
 	if err := r.Write(out); err != nil {

@@ -43,6 +43,8 @@ type cli struct {
 
 	Calibrate calibrateCmd `cmd:"" help:"Choose thresholds that keep a promise, and write them as a policy."`
 
+	Bench benchCmd `cmd:"" help:"Measure a running server of this or another kind, or two of them in turns, or compare two results."`
+
 	Models  modelsCmd  `cmd:"" help:"List, fetch, check and look into models."`
 	Setup   setupCmd   `cmd:"" help:"Fetch the ONNX Runtime library and the default models, checked by sha256. Does nothing when they are there."`
 	Health  healthCmd  `cmd:"" help:"Ask a running server whether it answers, or accepts work; exit code 0 says yes."`
@@ -127,6 +129,7 @@ func newParser(c *cli, in *intake, io streams) (*kong.Kong, error) {
 			"headerTimeout": shortDuration(server.DefaultHeaderTimeout), "bodyTimeout": shortDuration(server.DefaultBodyTimeout),
 			"writeTimeout": shortDuration(server.DefaultWriteTimeout), "idleTimeout": shortDuration(server.DefaultIdleTimeout),
 		},
+		benchVars(),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Exit(func(n int) { panic(exit(n)) }),
 	)...)

@@ -228,6 +228,14 @@ func TestEveryCommandOfTheReadme(t *testing.T) {
 				}
 			}
 		}},
+		{match: `bin/ragate bench --url http://localhost:8080 .*`, run: func(cmd string) {
+			out := s.output(cmd)
+			for _, want := range []string{"rerank-10x128, 1 client", "requests/s", "p99.9", "Cranfield"} {
+				if !strings.Contains(out, want) {
+					t.Errorf("%s does not show %q:\n%s", cmd, want, out)
+				}
+			}
+		}},
 		{match: `echo "some text" \| bin/ragate embed`, run: func(cmd string) {
 			var v []float64
 			s.decode(cmd, &v)

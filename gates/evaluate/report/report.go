@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"ragate/gates/evaluate"
+	"ragate/internal/page"
 )
 
 // Schema names the JSON format. It changes when a field changes its meaning or goes away.
@@ -30,10 +31,7 @@ type Report struct {
 }
 
 // Fact is a name and a value.
-type Fact struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
+type Fact = page.Fact
 
 // WriteJSON writes the report as indented JSON.
 func (r *Report) WriteJSON(w io.Writer) error {

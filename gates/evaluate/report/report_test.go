@@ -19,6 +19,7 @@ import (
 	"unicode"
 
 	"ragate/gates/evaluate"
+	"ragate/internal/page"
 )
 
 var (
@@ -90,7 +91,7 @@ func must[T any](t *testing.T) func(T, error) T {
 func reports(t *testing.T) map[string]*Report {
 	t.Helper()
 	head := func(title string) *Report {
-		return &Report{Title: title, Created: "2026-01-02T03:04:05Z", Command: "ragate eval --data turns.jsonl", Facts: []Fact{{"Data", "turns.jsonl, 1,600 turns"}, {"Policy", "default (8c1d)"}}}
+		return &Report{Title: title, Created: "2026-01-02T03:04:05Z", Command: "ragate eval --data turns.jsonl", Facts: []Fact{{Name: "Data", Value: "turns.jsonl, 1,600 turns"}, {Name: "Policy", Value: "default (8c1d)"}}}
 	}
 	q := head("Query gate")
 	q.Query = must[*evaluate.QueryResult](t)(evaluate.Queries(queryTurns(), evaluate.QueryOptions{Examples: 5}))
@@ -354,12 +355,12 @@ func FuzzPlain(f *testing.F) {
 	f.Add(hostile)
 	f.Add("gewone tekst, 日本語")
 	f.Fuzz(func(t *testing.T, s string) {
-		for _, r := range plain(s) {
+		for _, r := range page.Plain(s) {
 			if !unicode.IsPrint(r) && r != '\u200c' && r != '\u200d' || r == unicode.ReplacementChar && !strings.ContainsRune(s, unicode.ReplacementChar) {
-				t.Fatalf("%q reaches the terminal as %q", s, plain(s))
+				t.Fatalf("%q reaches the terminal as %q", s, page.Plain(s))
 			}
 		}
-		if ascii := visible(s, 10); len([]rune(ascii)) > 10 {
+		if ascii := page.Visible(s, 10); len([]rune(ascii)) > 10 {
 			t.Fatalf("%q is %d characters long", ascii, len([]rune(ascii)))
 		}
 	})

@@ -9,34 +9,21 @@ import (
 	"strings"
 
 	"ragate/gates/evaluate"
+	"ragate/internal/page"
 )
 
 // This file turns a report into sections of tables and charts, from which both the page and the terminal text are made.
 
-type section struct {
-	Title  string
-	Note   string
-	Charts []chart
-	Tables []table
-}
+// The parts of a page.
+type (
+	section = page.Section
+	table   = page.Table
+	column  = page.Column
+	chart   = page.Chart
+)
 
-type table struct {
-	Title   string
-	Note    string
-	Columns []column
-	Rows    [][]string
-	// Long tables are folded in the page and cut in the terminal.
-	Long bool
-}
-
-type column struct {
-	Name string
-	// Number columns are aligned to the right.
-	Number bool
-}
-
-func left(name string) column  { return column{name, false} }
-func right(name string) column { return column{name, true} }
+func left(name string) column  { return page.Left(name) }
+func right(name string) column { return page.Right(name) }
 
 // percent writes a fraction with three significant digits.
 func percent(v float64) string {
@@ -158,15 +145,12 @@ func groupRow(n string, r evaluate.QueryRates) []string {
 }
 
 func groupTable(title, first string, groups []evaluate.QueryGroup) table {
-	t := table{Title: title, Columns: groupColumns(first), Long: len(groups) > longTable}
+	t := table{Title: title, Columns: groupColumns(first), Long: len(groups) > page.LongTable}
 	for _, g := range groups {
 		t.Rows = append(t.Rows, groupRow(g.Name, g.QueryRates))
 	}
 	return t
 }
-
-// longTable is the number of rows from which a table is folded in the page and cut in the terminal.
-const longTable = 12
 
 // worse orders rates by how surely knowledge is bypassed, then by how little chitchat is.
 func worse(a, b evaluate.QueryRates) int {

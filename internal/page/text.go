@@ -1,4 +1,4 @@
-package report
+package page
 
 import (
 	"bufio"
@@ -13,23 +13,24 @@ import (
 // maxCell is how many characters of a text a terminal table shows.
 const maxCell = 72
 
-// WriteText writes the report for a terminal: tables of aligned columns, no colours, no plots. Long tables are cut and say so. Anything
+// WriteText writes the page for a terminal: tables of aligned columns, no colours, no plots. Long tables are cut and say so. Anything
 // in the data that a terminal would obey instead of show is escaped.
-func (r *Report) WriteText(w io.Writer) error {
+func (p *Page) WriteText(w io.Writer) error {
 	b := bufio.NewWriter(w)
-	if r.Title != "" {
-		fmt.Fprintf(b, "%s\n%s\n", plain(r.Title), strings.Repeat("=", utf8.RuneCountInString(plain(r.Title))))
+	if p.Title != "" {
+		fmt.Fprintf(b, "%s\n%s\n", Plain(p.Title), strings.Repeat("=", utf8.RuneCountInString(Plain(p.Title))))
 	}
-	for _, f := range r.facts() {
-		fmt.Fprintf(b, "%s: %s\n", plain(f.Name), plain(f.Value))
+	for _, f := range p.Facts {
+		fmt.Fprintf(b, "%s: %s\n", Plain(f.Name), Plain(f.Value))
 	}
-	for _, a := range r.Advice {
-		fmt.Fprintf(b, "! %s\n", plain(a.Text))
+	for _, n := range p.Notes {
+		fmt.Fprintf(b, "! %s\n", Plain(n))
 	}
-	for _, s := range r.sections() {
-		fmt.Fprintf(b, "\n%s\n%s\n", s.Title, strings.Repeat("-", utf8.RuneCountInString(s.Title)))
+	for _, s := range p.Sections {
+		title := Plain(s.Title)
+		fmt.Fprintf(b, "\n%s\n%s\n", title, strings.Repeat("-", utf8.RuneCountInString(title)))
 		if s.Note != "" {
-			fmt.Fprintf(b, "%s\n", plain(s.Note))
+			fmt.Fprintf(b, "%s\n", Plain(s.Note))
 		}
 		for _, t := range s.Tables {
 			b.WriteByte('\n')
@@ -39,38 +40,26 @@ func (r *Report) WriteText(w io.Writer) error {
 	return b.Flush()
 }
 
-// facts returns when, how and what, in one list.
-func (r *Report) facts() []Fact {
-	var out []Fact
-	if r.Created != "" {
-		out = append(out, Fact{"Created", r.Created})
-	}
-	if r.Command != "" {
-		out = append(out, Fact{"Command", r.Command})
-	}
-	return append(out, r.Facts...)
-}
-
 // Writes to a bufio.Writer keep their first error for Flush, which reports it.
-func writeTable(b *bufio.Writer, t table) {
+func writeTable(b *bufio.Writer, t Table) {
 	if t.Title != "" {
-		fmt.Fprintf(b, "%s\n", t.Title)
+		fmt.Fprintf(b, "%s\n", Plain(t.Title))
 	}
 	if t.Note != "" {
-		fmt.Fprintf(b, "%s\n", plain(t.Note))
+		fmt.Fprintf(b, "%s\n", Plain(t.Note))
 	}
 	rows, left := t.Rows, 0
-	if t.Long && len(rows) > longTable {
-		rows, left = rows[:longTable], len(rows)-longTable
+	if t.Long && len(rows) > LongTable {
+		rows, left = rows[:LongTable], len(rows)-LongTable
 	}
 	lines := [][]string{make([]string, len(t.Columns))}
 	for i, c := range t.Columns {
-		lines[0][i] = c.Name
+		lines[0][i] = Plain(c.Name)
 	}
 	for _, row := range rows {
 		line := make([]string, len(row))
 		for i, cell := range row {
-			line[i] = shorten(plain(cell))
+			line[i] = shorten(Plain(cell))
 		}
 		lines = append(lines, line)
 	}
@@ -106,9 +95,9 @@ func shorten(s string) string {
 	return string([]rune(s)[:maxCell-1]) + "…"
 }
 
-// plain returns s with everything escaped that is not seen but obeyed: control sequences, line breaks, characters that change the
+// Plain returns s with everything escaped that is not seen but obeyed: control sequences, line breaks, characters that change the
 // writing direction, broken UTF-8. The joiners inside emoji and in scripts that need them stay.
-func plain(s string) string {
+func Plain(s string) string {
 	const nonJoiner, joiner = '\u200c', '\u200d'
 	var b strings.Builder
 	for i, r := range s {
