@@ -16,7 +16,7 @@ import (
 const (
 	DefaultEmbedder     = "intfloat/e5-small-v2"
 	DefaultReranker     = "cross-encoder/ms-marco-MiniLM-L12-v2"
-	DefaultGateEmbedder = DefaultEmbedder
+	DefaultGateEmbedder = MultilingualEmbedder
 )
 
 // MultilingualEmbedder is the packaged embedder of 100 languages.

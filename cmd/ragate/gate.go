@@ -219,7 +219,7 @@ func (c gateLintCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	m, err := set.Method("")
+	m, err := refs.Index.Set().Method("")
 	if err != nil {
 		return err
 	}

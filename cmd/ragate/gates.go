@@ -267,7 +267,7 @@ func (k *gatekeeper) reload(ctx context.Context) (server.ReferenceSet, error) {
 }
 
 // checkPolicies refuses references that lack a policy's method, and policies that were calibrated on something else than runs, or warns of
-// them where the policy says so. It also warns of references whose thresholds are another embedder's.
+// them where the policy says so. It also warns of references that have no thresholds for the embedder.
 func checkPolicies(policies map[string]policy.Policy, set *semantic.Set, running policy.Basis, embedder inference.Info) (warnings []string, err error) {
 	bare := false // a policy takes the set's own threshold
 	for _, name := range slices.Sorted(maps.Keys(policies)) {
@@ -281,9 +281,8 @@ func checkPolicies(policies map[string]policy.Policy, set *semantic.Set, running
 	if warnings, err = mismatches(policies, running); err != nil {
 		return nil, err
 	}
-	if bare && set.CalibratedFor != "" && !namesModel(embedder, set.CalibratedFor) {
-		warnings = append(warnings, fmt.Sprintf("the reference queries' thresholds are calibrated for %s, and %s runs: calibrate a policy for it with ragate calibrate query",
-			set.CalibratedFor, embedder.Source))
+	if w := uncalibrated(set, embedder); bare && w != "" {
+		warnings = append(warnings, w)
 	}
 	return warnings, nil
 }
@@ -305,20 +304,23 @@ func mismatches(policies map[string]policy.Policy, running policy.Basis) (warnin
 	return warnings, nil
 }
 
-// namesModel says whether a name, with or without its owner, is a model's.
-func namesModel(i inference.Info, name string) bool {
-	_, short, _ := strings.Cut(i.Source, "/")
-	return name == i.Source || name == short || slices.Contains(i.Aliases, name)
-}
-
-// embedReferences gives a set with its vectors: from the cache, or embedded now and put there.
+// embedReferences gives a set with its vectors, from the cache, or embedded now and put there, and with the numbers that fit the embedder.
 func embedReferences(ctx context.Context, set *semantic.Set, embedder *inference.Model, cache vectorCache, log *slog.Logger) (*gates.References, error) {
 	info := embedder.Info()
 	model := identity(info)
 	fingerprint := set.Fingerprint(model)
+	set, known := set.For(modelNames(info)...)
+	calibrated := func(r *gates.References) (*gates.References, error) {
+		if known {
+			return r, nil
+		}
+		var err error
+		r.Index, err = r.Index.Recalibrate(info.ID)
+		return r, err
+	}
 	if v, ok := cache.read(fingerprint, len(set.References)*info.Dimensions); ok {
 		if r, err := gates.NewReferences(set, v, info.Dimensions, model); err == nil {
-			return r, nil
+			return calibrated(r)
 		}
 	}
 	r, v, err := gates.EmbedReferences(ctx, set, gateModel{embedder}, model)
@@ -328,5 +330,5 @@ func embedReferences(ctx context.Context, set *semantic.Set, embedder *inference
 	if err := cache.write(fingerprint, v); err != nil {
 		log.Warn("the references' vectors cannot be kept: the next start computes them again", "error", err.Error())
 	}
-	return r, nil
+	return calibrated(r)
 }

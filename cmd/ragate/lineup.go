@@ -139,13 +139,17 @@ func (f modelFlags) lineup() (lineup, []settings.Problem) {
 			}
 		}
 	}
+	gateEmbedder := f.GateEmbedder
+	if gateEmbedder == "" && len(f.Models) == 0 && canonical(f.Embedder) == models.DefaultEmbedder {
+		gateEmbedder = models.DefaultGateEmbedder // who chooses models of their own gets these and no others
+	}
 	for _, g := range []struct {
 		flag, value string
 		kind        models.Kind
 		fallback    int
 		to          *int
 	}{
-		{gateEmbedderFlag, f.GateEmbedder, models.KindEmbedder, l.embedder, &l.gateEmbedder},
+		{gateEmbedderFlag, gateEmbedder, models.KindEmbedder, l.embedder, &l.gateEmbedder},
 		{gateRerankerFlag, f.GateReranker, models.KindReranker, l.reranker, &l.gateReranker},
 	} {
 		switch g.value {

@@ -27,6 +27,7 @@ func (l lineup) describe() string {
 const (
 	e5 = "intfloat/e5-small-v2"
 	rr = "cross-encoder/ms-marco-MiniLM-L12-v2"
+	ge = "intfloat/multilingual-e5-small"
 )
 
 // TestLineup: which models are loaded, and which does what, by the settings of all sources.
@@ -37,12 +38,12 @@ func TestLineup(t *testing.T) {
 		env, args  []string
 		want       string
 	}{
-		{name: "the defaults", want: "=embedder:" + e5 + " =reranker:" + rr + " | 0 1 0 1"},
+		{name: "the defaults", want: "=embedder:" + e5 + " =reranker:" + rr + " =embedder:" + ge + " | 0 1 2 1"},
 		{name: "others", args: []string{"--embedder=org/e", "--reranker=org/r"}, want: "=embedder:org/e =reranker:org/r | 0 1 0 1"},
 		{name: "a gate's own", args: []string{"--gate-embedder=org/g"}, want: "=embedder:" + e5 + " =reranker:" + rr + " =embedder:org/g | 0 1 2 1"},
 		{name: "a gate's own that is the same", args: []string{"--gate-embedder=e5-small-v2"}, want: "=embedder:" + e5 + " =reranker:" + rr + " | 0 1 0 1"},
-		{name: "a reranker of the gate's", args: []string{"--gate-reranker=org/g"}, want: "=embedder:" + e5 + " =reranker:" + rr + " =reranker:org/g | 0 1 0 2"},
-		{name: "no reranker", args: []string{"--reranker=none", "--gate-reranker=none"}, want: "=embedder:" + e5 + " | 0 -1 0 -1"},
+		{name: "a reranker of the gate's", args: []string{"--gate-reranker=org/g"}, want: "=embedder:" + e5 + " =reranker:" + rr + " =embedder:" + ge + " =reranker:org/g | 0 1 2 3"},
+		{name: "no reranker", args: []string{"--reranker=none", "--gate-reranker=none"}, want: "=embedder:" + e5 + " =embedder:" + ge + " | 0 -1 1 -1"},
 		{name: "models", file: two, want: "a=embedder:e5-small-v2 b=embedder:org/b r=reranker:org/r | 1 2 1 2"},
 		{name: "models, the default by a variable", file: two, env: []string{"RAGATE_EMBEDDER=a"}, want: "a=embedder:e5-small-v2 b=embedder:org/b r=reranker:org/r | 0 2 0 2"},
 		{name: "models, the default by its model", file: two + "embedder: " + e5, want: "a=embedder:e5-small-v2 b=embedder:org/b r=reranker:org/r | 0 2 0 2"},

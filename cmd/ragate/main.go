@@ -122,7 +122,7 @@ func newParser(c *cli, in *intake, io streams) (*kong.Kong, error) {
 		kong.Writers(io.out, io.err),
 		kong.Vars{
 			"policy":   policy.DefaultName,
-			"embedder": models.DefaultEmbedder, "reranker": models.DefaultReranker,
+			"embedder": models.DefaultEmbedder, "reranker": models.DefaultReranker, "gate_embedder": models.DefaultGateEmbedder,
 			"maxBodyBytes": strconv.Itoa(server.DefaultMaxBodyBytes), "maxItems": strconv.Itoa(server.DefaultMaxItems),
 			"maxInflightBytes": strconv.Itoa(server.DefaultMaxInflightBytes),
 			"maxDocuments":     strconv.Itoa(server.DefaultMaxDocuments), "maxHeaderBytes": strconv.Itoa(server.DefaultMaxHeaderBytes),

@@ -20,7 +20,19 @@ const (
 	CostlyFalseBypass = 0.01
 	// LittleChitchat: below this share of turns bypassed there is hardly anything to save.
 	LittleChitchat = 0.02
+	// LanguageBehind: a language of which surely less than this share of another's chitchat is recognised lacks something.
+	LanguageBehind = 0.75
 )
+
+// mostBypassed returns the group whose chitchat surely bypasses most.
+func mostBypassed(groups []QueryGroup) (best QueryGroup) {
+	for _, g := range groups {
+		if g.Bypass.Of > 0 && g.Bypass.Low >= best.Bypass.Low {
+			best = g
+		}
+	}
+	return best
+}
 
 // AdviseQuery says what the numbers mean for running the query gate. It returns nothing where there is nothing to say.
 func AdviseQuery(r *QueryResult) []Advice {
@@ -44,6 +56,14 @@ func AdviseQuery(r *QueryResult) []Advice {
 	for _, g := range r.ByLanguage {
 		if g.FalseBypass.Low > CostlyFalseBypass && len(r.ByLanguage) > 1 {
 			add("language_false_bypass", "In language %q the gate keeps %s of knowledge turns from retrieval (at least %s): give it references and rules of its own, or leave the gate off there.", g.Name, percent(g.FalseBypass.Rate()), percent(g.FalseBypass.Low))
+		}
+	}
+	if best := mostBypassed(r.ByLanguage); len(r.ByLanguage) > 1 {
+		for _, g := range r.ByLanguage {
+			if g.Bypass.Of > 0 && g.Bypass.High < LanguageBehind*best.Bypass.Low {
+				add("language_behind", "In language %q %s of chitchat skips retrieval, against %s in %q: the embedder or the references know it less; give it references and rules of its own, or the gate an embedder of more languages.",
+					g.Name, percent(g.Bypass.Rate()), percent(best.Bypass.Rate()), best.Name)
+			}
 		}
 	}
 	if r.DuplicateTexts*10 > r.Turns {

@@ -36,6 +36,9 @@ func TestQueryAdvice(t *testing.T) {
 		"no chitchat":  {right(2000, "en"), []string{"no_chitchat_turns"}, "cannot show what the gate saves"},
 		"little":       {slices.Concat(right(2000, "en"), chat(10, true)), []string{"little_to_save"}, "skips 0.498 % of retrievals"},
 		"one language": {slices.Concat(right(9000, "en"), right(80, "nl"), wrong(20, "nl"), chat(900, true)), []string{"language_false_bypass"}, `language "nl" the gate keeps 20 %`},
+		"one behind": {slices.Concat(right(9000, "en"), right(900, "nl"), chat(900, true), turns(60, QueryTurn{Label: Chitchat, Lang: "nl", Score: none}), turns(40, QueryTurn{Label: Chitchat, Lang: "nl", Bypassed: true, Score: none})),
+			[]string{"language_behind"}, `In language "nl" 40 % of chitchat skips retrieval, against 100 % in "en"`},
+		"one a little behind": {slices.Concat(right(9000, "en"), right(900, "nl"), chat(900, true), turns(20, QueryTurn{Label: Chitchat, Lang: "nl", Score: none}), turns(80, QueryTurn{Label: Chitchat, Lang: "nl", Bypassed: true, Score: none})), nil, ""},
 	} {
 		for i := range c.turns { // all different, so that duplicates do not speak up
 			c.turns[i].Text = strings.Repeat("x", i%97) + string(rune(0x4e00+i))

@@ -40,6 +40,9 @@ type Calibration struct {
 	Failures Proportion `json:"failures"`
 	// Gain is what the threshold is for, on the held-out part: chitchat bypassed; chunks dropped of all chunks that are not relevant.
 	Gain Proportion `json:"gain"`
+	// ByLanguage is the held-out part at the threshold by language, false bypass only: one threshold serves them all, and the promise is
+	// about all together. Empty where there is one language.
+	ByLanguage []QueryGroup `json:"by_language,omitempty"`
 	// HeldOut and Selection count the turns of the parts, Seed made the split.
 	HeldOut   int    `json:"held_out_turns"`
 	Selection int    `json:"selection_turns"`
@@ -123,7 +126,7 @@ func split(n int, share float64, seed uint64, stratum func(i int) string) []bool
 }
 
 // CalibrateQuery chooses the threshold on the score that bypasses the most chitchat while at most maxFalseBypass of knowledge turns
-// are bypassed, with the stated confidence. Turns are split by domain and label. Turns without a score count as they were
+// are bypassed, with the stated confidence. Turns are split by domain, label and language. Turns without a score count as they were
 // decided, so that the promise is about the gate, not about one of its stages; of knowledge turns there may be no others, where rules and
 // guards take care of them all.
 //
@@ -138,7 +141,7 @@ func CalibrateQuery(turns []QueryTurn, maxFalseBypass float64, o CalibrateOption
 	if err := checkTurns(turns); err != nil {
 		return nil, err
 	}
-	held := split(len(turns), o.HeldOut, o.Seed, func(i int) string { return string(turns[i].Label) + "\x00" + turns[i].Domain })
+	held := split(len(turns), o.HeldOut, o.Seed, func(i int) string { return string(turns[i].Label) + "\x00" + turns[i].Domain + "\x00" + turns[i].Lang })
 	var selection, decisive []QueryTurn
 	for i, t := range turns {
 		if held[i] {
@@ -176,11 +179,26 @@ func CalibrateQuery(turns []QueryTurn, maxFalseBypass float64, o CalibrateOption
 		return nil, refused
 	}
 	return &Calibration{
-		Promise: promise, Threshold: chosen.Threshold, Bound: chosen.Bound, Method: MethodClopperPearson,
+		Promise: promise, Threshold: chosen.Threshold, Bound: chosen.Bound, Method: MethodClopperPearson, ByLanguage: languagesAt(decisive, chosen.Threshold, o.Confidence),
 		Failures: ClopperPearson(at.knowledge, trials, o.Confidence),
 		Gain:     ClopperPearson(at.chitchat, judge.total[Chitchat], o.Confidence),
 		HeldOut:  len(decisive), Selection: len(selection), Seed: o.Seed, Curve: points,
 	}, nil
+}
+
+// languagesAt is what a threshold does in each language; nil where there is only one.
+func languagesAt(turns []QueryTurn, threshold, confidence float64) []QueryGroup {
+	decided := slices.Clone(turns)
+	for i := range decided {
+		if t := &decided[i]; !math.IsNaN(t.Score) {
+			t.Bypassed = t.Score >= threshold
+		}
+	}
+	groups := groupBy(decided, confidence, func(t *QueryTurn) string { return t.Lang })
+	if len(groups) < 2 {
+		return nil
+	}
+	return groups
 }
 
 // share is n of total, 0 of nothing.

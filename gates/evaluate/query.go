@@ -90,6 +90,9 @@ type QueryResult struct {
 	ROC    []ROCPoint       `json:"roc,omitempty"`
 	AUC    *float64         `json:"auc,omitempty"`
 	AtRate []OperatingPoint `json:"at_false_bypass,omitempty"`
+	// AtRateByLanguage has what each language would reach with a threshold of its own: languages that have scores of both labels, where there
+	// are several languages.
+	AtRateByLanguage []LanguagePoints `json:"at_false_bypass_by_language,omitempty"`
 	// LeaveOneOut has one table per rate of [QueryOptions.FalseBypass].
 	LeaveOneOut []LeaveOneOut `json:"leave_one_domain_out,omitempty"`
 	// Scores is the histogram of scores by label.
@@ -100,6 +103,12 @@ type QueryResult struct {
 	Missed        []QueryExample `json:"missed_chitchat,omitempty"`
 	// DuplicateTexts counts turns whose text and label another turn before them has: intervals count them as independent.
 	DuplicateTexts int `json:"duplicate_texts"`
+}
+
+// LanguagePoints is one language at each rate of [QueryOptions.FalseBypass].
+type LanguagePoints struct {
+	Lang   string           `json:"lang"`
+	AtRate []OperatingPoint `json:"at_false_bypass"`
 }
 
 // QueryExample is one turn shown as an example.
@@ -218,8 +227,30 @@ func Queries(turns []QueryTurn, o QueryOptions) (*QueryResult, error) {
 	for _, rate := range o.FalseBypass {
 		r.AtRate = append(r.AtRate, s.at(rate, o.Confidence))
 	}
+	r.AtRateByLanguage = languagePoints(turns, r.ByLanguage, o)
 	r.LeaveOneOut = leaveOneOut(turns, o.FalseBypass, o.Confidence)
 	return r, nil
+}
+
+// languagePoints gives each language the thresholds that are best for it.
+func languagePoints(turns []QueryTurn, languages []QueryGroup, o QueryOptions) []LanguagePoints {
+	if len(languages) < 2 {
+		return nil
+	}
+	sorted := byScore(turns)
+	var out []LanguagePoints
+	for _, g := range languages {
+		s := sweepOf(sorted, func(t *QueryTurn) bool { return t.Lang == g.Name })
+		if s.scored[Knowledge] == 0 || s.scored[Chitchat] == 0 {
+			continue
+		}
+		p := LanguagePoints{Lang: g.Name}
+		for _, rate := range o.FalseBypass {
+			p.AtRate = append(p.AtRate, s.at(rate, o.Confidence))
+		}
+		out = append(out, p)
+	}
+	return out
 }
 
 // groupBy returns the rates per value of name, in the order of the names.

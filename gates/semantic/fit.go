@@ -18,7 +18,7 @@ type FitOptions struct {
 // Defaults of [Fit]. With e5-small-v2 and the embedded set, top_k of 3, 5, 8 and 12 bypassed within 2 % of each other's chitchat at equal
 // error when they were chosen.
 const (
-	DefaultTopK  = 5
+	DefaultTopK  = 8
 	DefaultRidge = 1.0
 )
 

@@ -22,7 +22,8 @@ import (
 //go:embed references.yaml
 var embedded []byte
 
-// Default returns the reference file that comes with the program, in English and Dutch, calibrated for e5-small-v2.
+// Default returns the reference file that comes with the program, in English and Dutch, calibrated for e5-small-v2 and
+// multilingual-e5-small.
 func Default() []byte { return slices.Clone(embedded) }
 
 // Kind says what a category's references stand for.
@@ -53,17 +54,24 @@ type Reference struct {
 	Text     string
 }
 
-// Set is a parsed reference file.
+// Set is a parsed reference file, with one of its calibrations in use: the first, until [Set.For] chooses another.
 type Set struct {
 	Version       string
-	CalibratedFor string // model whose similarities the thresholds are in
+	CalibratedFor string // model whose similarities the thresholds in use are in, "" where the file does not say
 	Categories    []Category
 	References    []Reference // in the order of the file
 
 	conversational map[string]bool
-	vocabulary     map[string]int // word → non-retrieval references that hold it
-	methods        map[string]Method
+	vocabulary     map[string]int    // word → non-retrieval references that hold it
+	methods        map[string]Method // of the calibration in use
 	defaultMethod  string
+	calibrations   []calibration // of the file, in its order
+}
+
+// calibration is the methods as one embedder's similarities need them.
+type calibration struct {
+	embedder string // "": any
+	methods  map[string]Method
 }
 
 // Error is one fault of a reference file.
@@ -119,7 +127,12 @@ type categoryYAML struct {
 }
 
 type methodsYAML struct {
-	Default         text           `yaml:"default"`
+	Default         text              `yaml:"default"`
+	Calibrations    []calibrationYAML `yaml:"calibrations"`
+	calibrationYAML `yaml:",inline"`
+}
+
+type calibrationYAML struct {
 	CalibratedFor   text           `yaml:"calibrated_for"`
 	Top1            *thresholdYAML `yaml:"top1"`
 	Margin          *thresholdYAML `yaml:"margin"`
@@ -141,7 +154,7 @@ type combinedYAML struct {
 
 // Parse reads a reference file. The error is an [Errors] with every fault.
 func Parse(data []byte) (*Set, error) {
-	p := &parser{set: &Set{conversational: map[string]bool{}, vocabulary: map[string]int{}, methods: map[string]Method{}}}
+	p := &parser{set: &Set{conversational: map[string]bool{}, vocabulary: map[string]int{}}}
 	var f fileYAML
 	if p.decode(data, &f) {
 		p.set.Version = f.Version.Value
@@ -259,18 +272,79 @@ func (p *parser) categories(list []categoryYAML) {
 	}
 }
 
+// methods reads the calibrations: a list of them, or the one that stands in its place.
 func (p *parser) methods(y *methodsYAML) {
 	s := p.set
-	s.CalibratedFor = y.CalibratedFor.Value
+	list := y.Calibrations
+	switch one := &y.calibrationYAML; {
+	case len(list) == 0:
+		list = []calibrationYAML{*one}
+	case *one != calibrationYAML{}:
+		p.fail(y.Default.Line, "methods", "there are calibrations and a method or calibrated_for beside them: move it into a calibration")
+	}
+	seen := map[string]bool{}
+	for i := range list {
+		c := calibration{embedder: list[i].CalibratedFor.Value}
+		where := "methods"
+		if len(y.Calibrations) > 0 {
+			where = fmt.Sprintf("methods: calibration %d", i+1)
+			switch {
+			case c.embedder == "":
+				p.fail(y.Default.Line, where, "calibrated_for is missing: name the embedder, for example e5-small-v2")
+			case seen[c.embedder]:
+				p.fail(list[i].CalibratedFor.Line, where, "there is one for %s already", c.embedder)
+			}
+			seen[c.embedder] = true
+		}
+		c.methods = p.calibration(where, &list[i])
+		s.calibrations = append(s.calibrations, c)
+		if _, known := c.methods[y.Default.Value]; !known && len(p.errs) == 0 {
+			p.fail(y.Default.Line, where, "default is %q, which the file does not define", y.Default.Value)
+		}
+	}
+	s.defaultMethod = y.Default.Value
+	s.use(s.calibrations[0])
+}
+
+// use makes a calibration the one that decides.
+func (s *Set) use(c calibration) { s.CalibratedFor, s.methods = c.embedder, c.methods }
+
+// For returns the set with the calibration for an embedder, known by any of names; the letters' case does not matter. ok is false when the file names
+// embedders and none of these: the set's numbers mean nothing then, until [Index.Recalibrate] finds others. A file that names no embedder
+// has numbers for all.
+func (s *Set) For(names ...string) (set *Set, ok bool) {
+	for _, c := range s.calibrations {
+		if c.embedder == "" || slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, c.embedder) }) {
+			t := *s
+			t.use(c)
+			return &t, true
+		}
+	}
+	return s, false
+}
+
+// Embedders returns the names of the embedders that the file has a calibration for.
+func (s *Set) Embedders() []string {
+	var names []string
+	for _, c := range s.calibrations {
+		if c.embedder != "" {
+			names = append(names, c.embedder)
+		}
+	}
+	return names
+}
+
+func (p *parser) calibration(where string, y *calibrationYAML) map[string]Method {
+	methods := map[string]Method{}
 	simple := func(name string, t *thresholdYAML) {
 		switch {
 		case t == nil:
 		case t.Threshold == nil:
-			p.fail(0, "methods: "+name, "threshold is missing")
+			p.fail(0, where+": "+name, "threshold is missing")
 		case !(math.Abs(*t.Threshold) <= 2):
-			p.fail(0, "methods: "+name, "threshold %v is outside -2…2, the range of differences of cosines", *t.Threshold)
+			p.fail(0, where+": "+name, "threshold %v is outside -2…2, the range of differences of cosines", *t.Threshold)
 		default:
-			s.methods[name] = Method{Name: name, Threshold: *t.Threshold}
+			methods[name] = Method{Name: name, Threshold: *t.Threshold}
 		}
 	}
 	simple(Top1, y.Top1)
@@ -279,7 +353,7 @@ func (p *parser) methods(y *methodsYAML) {
 	simple(Contrast, y.Contrast)
 	if c := y.Combined; c != nil {
 		ok := true
-		bad := func(format string, args ...any) { ok = false; p.fail(0, "methods: "+Combined, format, args...) }
+		bad := func(format string, args ...any) { ok = false; p.fail(0, where+": "+Combined, format, args...) }
 		m := Method{Name: Combined, Combination: Combination{TopK: c.TopK, Intercept: c.Intercept}}
 		switch {
 		case c.Threshold == nil:
@@ -310,13 +384,10 @@ func (p *parser) methods(y *methodsYAML) {
 			bad("intercept is %v", c.Intercept)
 		}
 		if ok {
-			s.methods[Combined] = m
+			methods[Combined] = m
 		}
 	}
-	s.defaultMethod = y.Default.Value
-	if _, known := s.methods[s.defaultMethod]; !known && len(p.errs) == 0 {
-		p.fail(y.Default.Line, "methods", "default is %q, which the file does not define", s.defaultMethod)
-	}
+	return methods
 }
 
 // learnVocabulary counts the words of the non-retrieval references.

@@ -13,19 +13,24 @@ import (
 	"ragate/gates/textnorm"
 )
 
-// The table of docs/gate-table.md is this test's output:
+// The table of docs/gate-table.md is this test's output, over the vectors of one or more embedders:
 //
-//	python3 tools/gate_vectors.py --embedder FOLDER --out gate.bin gates/semantic/references.yaml \
+//	for each: python3 tools/gate_vectors.py --embedder FOLDER --out NAME.bin gates/semantic/references.yaml \
 //	    gates/semantic/testdata/*.jsonl DEV.jsonl CRANFIELD/queries.jsonl
-//	go test ./gates/semantic -run TestTable -args -vectors gate.bin -dev DEV.jsonl -cranfield CRANFIELD/queries.jsonl -table docs/gate-table.md
+//	go test ./gates/semantic -run TestTable -args -model multilingual-e5-small,e5-small-v2 -vectors A.bin,B.bin \
+//	    -heldout testdata/heldout_nl.jsonl -dev DEV.jsonl -cranfield CRANFIELD/queries.jsonl -table docs/gate-table.md
 //
 // with absolute paths, as tests run in their package's folder.
 //
-// Without these flags it runs on the committed fixture, without the given file, and writes nothing.
+// Without these flags it runs on the committed fixture of the first calibration, without the given file, and writes nothing. -refit finds
+// the calibration anew from the references before measuring, and says what it is.
 var (
-	vectorsFlag   = flag.String("vectors", "", "vectors of the references and all evaluation texts")
+	modelFlag     = flag.String("model", "", "the embedders of -vectors, comma separated")
+	vectorsFlag   = flag.String("vectors", "", "vectors of the references and all evaluation texts, a file per model")
 	devFlag       = flag.String("dev", "", "the given evaluation file")
 	cranfieldFlag = flag.String("cranfield", "", "queries of Cranfield")
+	heldOutFlag   = flag.String("heldout", "", "turns that nobody tuned on, comma separated files")
+	refitFlag     = flag.Bool("refit", false, "find the calibrations anew")
 	tableFlag     = flag.String("table", "", "where to write the table")
 )
 
@@ -48,23 +53,57 @@ type scored struct {
 }
 
 type bench struct {
-	set      *Set
+	model    string
+	set      *Set // with the model's calibration
 	vectors  vectors
 	matcher  *pattern.Matcher
 	messages []message
 	known    map[string]bool // plain texts of the references; such messages prove nothing
 }
 
-func newBench(t testing.TB) *bench {
-	b := &bench{set: defaultSet(t), known: map[string]bool{}}
+// benches is a bench per model of the flags, or that of the fixture.
+func benches(t testing.TB) []*bench {
+	if *modelFlag == "" {
+		return []*bench{newBench(t, defaultSet(t).CalibratedFor, fixture(t))}
+	}
+	files := strings.Split(*vectorsFlag, ",")
+	var list []*bench
+	for i, model := range strings.Split(*modelFlag, ",") {
+		if i >= len(files) {
+			t.Fatalf("no -vectors for %s", model)
+		}
+		list = append(list, newBench(t, model, readVectors(t, files[i])))
+	}
+	return list
+}
+
+func newBench(t testing.TB, model string, v vectors) *bench {
+	b := &bench{model: model, vectors: v, known: map[string]bool{}}
+	set, calibrated := defaultSet(t).For(model)
+	if b.set = set; !calibrated || *refitFlag {
+		x, err := b.vectors.index(t, b.set).Recalibrate(model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.set = x.Set()
+		for _, name := range methodNames {
+			m, err := b.set.Method(name)
+			t.Logf("%s: %+v, %v", model, m, err)
+		}
+	}
 	for _, text := range b.set.Texts() {
 		b.known[textnorm.Plain(text)] = true
 	}
-	b.messages = readMessages(t, "testdata/eval.jsonl")
-	if *vectorsFlag == "" {
-		b.vectors = fixture(t)
-	} else {
-		b.vectors = readVectors(t, *vectorsFlag)
+	for _, file := range []string{"eval.jsonl", "tune_nl.jsonl"} {
+		b.messages = append(b.messages, readMessages(t, "testdata/"+file)...)
+	}
+	if *heldOutFlag != "" {
+		for _, file := range strings.Split(*heldOutFlag, ",") {
+			for _, m := range readMessages(t, file) {
+				m.Source = heldOut
+				b.messages = append(b.messages, m)
+			}
+		}
 	}
 	if *devFlag != "" {
 		for _, m := range readMessages(t, *devFlag) {
@@ -85,6 +124,11 @@ func newBench(t testing.TB) *bench {
 	}
 	return b
 }
+
+// heldOut marks turns that nobody tuned on.
+const heldOut = "held out"
+
+var methodNames = []string{Top1, Margin, MarginReference, Contrast, Combined}
 
 // score computes features under a set.
 func (b *bench) score(t testing.TB, s *Set, keep func(message) bool) []scored {
@@ -183,92 +227,163 @@ func decided(list []scored, m Method, keep func(message) bool) (n, semantic, bot
 	return n, semantic, both
 }
 
-func TestTable(t *testing.T) {
-	b := newBench(t)
-	all := func(message) bool { return true }
-	full := b.score(t, b.set, all)
-	own := func(m message) bool { return m.Source == "ragate" }
-	and := func(fs ...func(message) bool) func(message) bool {
-		return func(m message) bool {
-			for _, f := range fs {
-				if !f(m) {
-					return false
-				}
-			}
-			return true
-		}
+// group is a set of messages that a row of the table is about.
+type group struct {
+	name string
+	keep func(message) bool
+	min  [2]float64 // chitchat bypass at 1 % and 0.2 %, domains left out, below which the first model's default method fails the test
+}
+
+func groups() []group {
+	from := func(source, lang string) func(message) bool {
+		return func(m message) bool { return m.Source == source && m.Lang == lang }
 	}
-	lang := func(l string) func(message) bool { return func(m message) bool { return m.Lang == l } }
-	domain := func(d string) func(message) bool { return func(m message) bool { return m.Category == d } }
-	method := func(name string) Method {
-		m, err := b.set.Method(name)
+	list := []group{
+		{"own, English", from("ragate", "en"), [2]float64{0.90, 0.85}},
+		{"own, Dutch", from("ragate", "nl"), [2]float64{0.90, 0.85}},
+		{"tuning, Dutch", from("ragate-tune", "nl"), [2]float64{0.90, 0.75}},
+	}
+	if *heldOutFlag != "" {
+		list = append(list, group{"held out, Dutch", from(heldOut, "nl"), [2]float64{0.75, 0}})
+	}
+	if *devFlag != "" {
+		list = append(list, group{"given file, English", func(m message) bool { return m.Source == "clinc150" || m.Source == "banking77" }, [2]float64{0.90, 0.80}})
+	}
+	return list
+}
+
+func and(fs ...func(message) bool) func(message) bool {
+	return func(m message) bool {
+		for _, f := range fs {
+			if !f(m) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// measured is a bench with its scores.
+type measured struct {
+	*bench
+	def    Method
+	full   []scored
+	unseen unseenScores
+}
+
+func TestTable(t *testing.T) {
+	var list []measured
+	for _, b := range benches(t) {
+		def, err := b.set.Method("")
 		if err != nil {
 			t.Fatal(err)
 		}
-		return m
+		list = append(list, measured{b, def, b.score(t, b.set, func(message) bool { return true }), b.leaveDomainsOut(t)})
 	}
+	best := list[0]
 	var out strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
-	percent := func(x float64) string { return fmt.Sprintf("%.1f", 100*x) }
-	def := method("")
-
-	type part struct {
-		name string
-		keep func(message) bool
-		min  [2]float64 // chitchat bypass at 1 % and 0.2 % below which the default method fails this test
-	}
-	parts := []part{
-		{"own, English", and(own, lang("en")), [2]float64{0.85, 0.70}},
-		{"own, Dutch", and(own, lang("nl")), [2]float64{0.60, 0.45}},
-	}
-	if *devFlag != "" {
-		parts = append(parts, part{"given file, English", func(m message) bool { return m.Source == "clinc150" || m.Source == "banking77" }, [2]float64{0.85, 0.70}})
-	}
-
 	p("# What the query gate bypasses\n")
-	p("Output of `go test ./gates/semantic -run TestTable`; its head says how to make it. References: version %s, %d of %d categories.", b.set.Version, len(b.set.References), len(b.set.Categories))
-	p("Model: e5-small-v2, `query: `, the int8 file's weights in float32. Own rows: gates/semantic/testdata/eval.jsonl. The coefficients and thresholds")
-	p("come from the references alone. What the evaluation rows did decide: the contrast categories polite_request, eligibility, second_person,")
-	p("keywords and the novel_words feature were added after reading wrong decisions, on all of these rows and on the pattern layer's short questions,")
-	p("so expect somewhat less on rows of another kind. Rows that are word for word a reference (\"tell me a joke\") are left out everywhere.\n")
-	p("## Chitchat bypassed at a fixed share of false bypasses\n")
-	p("Semantic layer alone, threshold set on the same rows, percent; in brackets with every contrast reference left out that is about the")
-	p("domain of the question (each domain in turn; for the given file all that is about money), coefficients fitted again without them.\n")
-	p("| Method | Rows | at 1 %% | at 0.5 %% | at 0.2 %% |")
-	p("|---|---|---|---|---|")
-	unseen := b.leaveDomainsOut(t)
-	for _, name := range []string{Top1, Margin, MarginReference, Contrast, Combined} {
-		for _, part := range parts {
-			m := method(name)
-			pos, neg := scores(full, m, and(part.keep, chitchat)), scores(full, m, and(part.keep, knowledge))
-			line := fmt.Sprintf("| %s | %s |", name, part.name)
-			for i, rate := range []float64{0.01, 0.005, 0.002} {
-				seen := atRate(pos, neg, rate)
-				left := unseen.atRate(part.keep, name, rate)
-				line += fmt.Sprintf(" %s (%s) |", percent(seen), percent(left))
-				if name == def.Name && i != 1 && left < part.min[i/2] {
-					t.Errorf("%s on %s, unseen domains: %.1f %% of chitchat at %v %% false bypass, want %.0f %%", name, part.name, 100*left, 100*rate, 100*part.min[i/2])
-				}
-			}
-			p("%s", line)
+	p("Output of `go test ./gates/semantic -run TestTable`; its head says how to make it. References: version %s, %d of %d categories.", best.set.Version, len(best.set.References), len(best.set.Categories))
+	p("Models with `query: `, their weights in float32. Rows: own (gates/semantic/testdata/eval.jsonl), tuning (tune_nl.jsonl), held out")
+	p("(heldout_nl.jsonl) and the given file (CLINC150's small talk in English, BANKING77's questions). The coefficients come from the references")
+	p("alone. What the rows did decide, held-out ones excepted: references were added where own, tuning and given rows were decided wrongly, and the")
+	p("thresholds are where the given file has at most 0.1 %% false bypass. So what to expect on other wording is what the held-out rows say. Rows that")
+	p("are word for word a reference (\"tell me a joke\") are left out everywhere.\n")
+	tableOfModels(t, p, list)
+	tableOfMethods(t, p, list)
+	tableOfDefault(t, p, best)
+	tableOfMistakable(t, p, list)
+	tableOfFollowUps(t, p, list)
+	tableOfCategories(p, best)
+	if *tableFlag != "" {
+		if err := os.WriteFile(*tableFlag, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
+	t.Log("\n" + out.String())
+}
 
-	p("\n## The default: %s at %v\n", def.Name, def.Threshold)
+type printer func(format string, args ...any)
+
+func percent(x float64) string { return fmt.Sprintf("%.1f", 100*x) }
+
+func share(k, n int) string { return fmt.Sprintf("%d (%.2f %%)", k, 100*float64(k)/float64(n)) }
+
+// tableOfModels compares the models at their defaults, both layers.
+func tableOfModels(t *testing.T, p printer, list []measured) {
+	p("## Per language and embedder\n")
+	p("The default policy, wording and semantic layer together. The first embedder is the gate's default.\n")
+	p("| Embedder | Threshold | Rows | Chitchat bypassed | False bypass | False bypass, domain unseen |")
+	p("|---|---|---|---|---|---|")
+	for _, m := range list {
+		for _, g := range groups() {
+			n, _, both := decided(m.full, m.def, and(g.keep, chitchat))
+			kn, _, kBoth := decided(m.full, m.def, and(g.keep, knowledge))
+			un, unBoth, _ := m.unseen.decided(and(g.keep, knowledge))
+			p("| %s | %v | %s | %s | %s | %s |", m.model, m.def.Threshold, g.name, of(both, n), of(kBoth, kn), of(unBoth, un))
+			if m.model == list[0].model && float64(kBoth) > 0.01*float64(kn) {
+				t.Errorf("%s, %s: %d of %d knowledge turns bypassed, want at most 1 %%", m.model, g.name, kBoth, kn)
+			}
+			if m.model == list[0].model && float64(both) < 0.75*float64(n) {
+				t.Errorf("%s, %s: only %d of %d chitchat turns bypassed, want 75 %%", m.model, g.name, both, n)
+			}
+		}
+	}
+}
+
+func of(k, n int) string {
+	if n == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%d of %d (%.2f %%)", k, n, 100*float64(k)/float64(n))
+}
+
+// tableOfMethods compares methods at the same share of false bypasses.
+func tableOfMethods(t *testing.T, p printer, list []measured) {
+	p("\n## Chitchat bypassed at a fixed share of false bypasses\n")
+	p("Semantic layer alone, threshold set on the same rows, percent; in brackets with every contrast reference left out that is about the")
+	p("domain of the question (each domain in turn; for the given file all that is about money), coefficients fitted again without them.\n")
+	p("| Embedder | Method | Rows | at 1 %% | at 0.5 %% | at 0.2 %% |")
+	p("|---|---|---|---|---|---|")
+	for _, m := range list {
+		for _, name := range methodNames {
+			method, err := m.set.Method(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, g := range groups() {
+				pos, neg := scores(m.full, method, and(g.keep, chitchat)), scores(m.full, method, and(g.keep, knowledge))
+				line := fmt.Sprintf("| %s | %s | %s |", m.model, name, g.name)
+				for i, rate := range []float64{0.01, 0.005, 0.002} {
+					left := m.unseen.atRate(g.keep, name, rate)
+					line += fmt.Sprintf(" %s (%s) |", percent(atRate(pos, neg, rate)), percent(left))
+					if m.model == list[0].model && name == m.def.Name && i != 1 && left < g.min[i/2] {
+						t.Errorf("%s on %s, unseen domains: %.1f %% of chitchat at %v %% false bypass, want %.0f %%", name, g.name, 100*left, 100*rate, 100*g.min[i/2])
+					}
+				}
+				p("%s", line)
+			}
+		}
+	}
+}
+
+// tableOfDefault shows what one model's default does, by the domain of the questions.
+func tableOfDefault(t *testing.T, p printer, m measured) {
+	p("\n## The default: %s, %s at %v\n", m.model, m.def.Name, m.def.Threshold)
 	p("| Rows | Turns | bypassed by wording | by the semantic layer | by both | by both, domain unseen |")
 	p("|---|---|---|---|---|---|")
 	row := func(name string, keep func(message) bool, limit float64) {
-		n, sem, both := decided(full, def, keep)
+		n, sem, both := decided(m.full, m.def, keep)
 		byPattern := 0
-		for _, s := range full {
+		for _, s := range m.full {
 			if keep(s.message) && s.pattern {
 				byPattern++
 			}
 		}
 		left := "–"
-		share := func(k int) string { return fmt.Sprintf("%d (%.2f %%)", k, 100*float64(k)/float64(n)) }
-		if un, unBoth, ok := unseen.decided(keep); ok {
-			left = fmt.Sprintf("%d (%.2f %%)", unBoth, 100*float64(unBoth)/float64(un))
+		if un, unBoth, ok := m.unseen.decided(keep); ok {
+			left = share(unBoth, un)
 			if limit > 0 && float64(unBoth) > limit*float64(un) {
 				t.Errorf("%s, unseen: %d of %d knowledge turns bypassed, want at most %.1f %%", name, unBoth, un, 100*limit)
 			}
@@ -276,98 +391,111 @@ func TestTable(t *testing.T) {
 		if limit > 0 && float64(both) > limit*float64(n) {
 			t.Errorf("%s: %d of %d knowledge turns bypassed, want at most %.1f %%", name, both, n, 100*limit)
 		}
-		p("| %s | %d | %s | %s | %s | %s |", name, n, share(byPattern), share(sem), share(both), left)
+		p("| %s | %d | %s | %s | %s | %s |", name, n, share(byPattern, n), share(sem, n), share(both, n), left)
 	}
-	for _, part := range parts {
-		row("chitchat: "+part.name, and(part.keep, chitchat), 0)
+	for _, g := range groups() {
+		row("chitchat: "+g.name, and(g.keep, chitchat), 0)
 	}
+	for _, g := range groups() {
+		row("knowledge: "+g.name, and(g.keep, knowledge), 0.01)
+	}
+	tuned := func(m message) bool { return m.Source != "ragate-tune" && m.Source != heldOut }
 	var domains []string
-	for _, s := range full {
-		if knowledge(s.message) && !slices.Contains(domains, s.Category) {
+	for _, s := range m.full {
+		if knowledge(s.message) && tuned(s.message) && !slices.Contains(domains, s.Category) {
 			domains = append(domains, s.Category)
 		}
-	}
-	for _, l := range []string{"en", "nl"} {
-		row("knowledge: own, "+l, and(own, knowledge, lang(l)), 0.005)
 	}
 	for _, d := range domains {
 		name := "knowledge: " + d
 		if len(contrastOf[d]) == 0 {
 			name += " (no contrast category)"
 		}
-		row(name, and(knowledge, domain(d)), 0.02)
+		row(name, and(knowledge, tuned, func(m message) bool { return m.Category == d }), 0.02)
 	}
 	if len(domains) < 12 {
 		t.Errorf("%d domains of knowledge, want at least 12", len(domains))
 	}
+}
+
+// tableOfMistakable is about turns that were written to be mistaken.
+func tableOfMistakable(t *testing.T, p printer, list []measured) {
 	p("\n## Turns written to be mistaken\n")
 	p("Questions in the words of small talk (\"where are you located\", \"who do I call\", \"no hot water in the flat\") and small talk in unusual words.\n")
-	p("| Rows | Turns | bypassed by wording | by both |")
-	p("|---|---|---|---|")
-	for _, l := range []string{"en", "nl"} {
-		for _, side := range []struct {
-			name string
-			keep func(message) bool
-			// most is the share of knowledge that may bypass, least the share of chitchat that must: what was reached when the
-			// references were frozen, less a turn or two.
-			most, least float64
-		}{{"questions", knowledge, 0.03, 0}, {"small talk", chitchat, 1, map[string]float64{"en": 0.75, "nl": 0.45}[l]}} {
-			n, byPattern, both := b.hard(t, func(m message) bool { return m.Lang == l && side.keep(m) })
-			p("| %s, %s | %d | %d | %d (%.1f %%) |", side.name, l, n, byPattern, both, 100*float64(both)/float64(n))
-			if share := float64(both) / float64(n); share > side.most || share < side.least {
-				t.Errorf("hard %s, %s: %.1f %% bypassed, want %.0f…%.0f %%", side.name, l, 100*share, 100*side.least, 100*side.most)
+	p("| Embedder | Rows | Turns | bypassed by wording | by both |")
+	p("|---|---|---|---|---|")
+	for _, m := range list {
+		for _, l := range []string{"en", "nl"} {
+			for _, side := range []struct {
+				name string
+				keep func(message) bool
+				// most is the share of knowledge that may bypass, least the share of chitchat that must: what was reached when the
+				// references were frozen, less a turn or two.
+				most, least float64
+			}{{"questions", knowledge, 0.035, 0}, {"small talk", chitchat, 1, 0.85}} {
+				n, byPattern, both := m.hard(t, func(x message) bool { return x.Lang == l && side.keep(x) })
+				p("| %s | %s, %s | %d | %d | %d (%.1f %%) |", m.model, side.name, l, n, byPattern, both, 100*float64(both)/float64(n))
+				if s := float64(both) / float64(n); m.model == list[0].model && (s > side.most || s < side.least) {
+					t.Errorf("hard %s, %s: %.1f %% bypassed, want %.1f…%.0f %%", side.name, l, 100*s, 100*side.least, 100*side.most)
+				}
 			}
 		}
 	}
+}
 
+// tableOfFollowUps is about turns inside a conversation.
+func tableOfFollowUps(t *testing.T, p printer, list []measured) {
 	p("\n## Inside a conversation\n")
-	p("| Follow-ups | Turns | bypassed by wording | by both |")
-	p("|---|---|---|---|")
-	for _, l := range []string{"en", "nl"} {
-		for _, content := range []bool{true, false} {
-			n, byPattern, both := b.followUps(t, l, content)
-			name := "without content of their own, "
-			if content {
-				name = "with content of their own, "
-			}
-			p("| %s%s | %d | %d | %d |", name, l, n, byPattern, both)
-			switch {
-			case n < 20:
-				t.Errorf("only %d follow-ups %s%s", n, name, l)
-			case content && both > 0:
-				t.Errorf("%d follow-ups with content (%s) bypass", both, l)
-			case !content && both < n*3/4:
-				t.Errorf("only %d of %d follow-ups without content (%s) bypass", both, n, l)
+	p("| Embedder | Follow-ups | Turns | bypassed by wording | by both |")
+	p("|---|---|---|---|---|")
+	for _, m := range list {
+		for _, l := range []string{"en", "nl"} {
+			for _, content := range []bool{true, false} {
+				n, byPattern, both := m.followUps(t, l, content)
+				name := "without content of their own, "
+				if content {
+					name = "with content of their own, "
+				}
+				p("| %s | %s%s | %d | %d | %d |", m.model, name, l, n, byPattern, both)
+				switch {
+				case n < 20:
+					t.Errorf("only %d follow-ups %s%s", n, name, l)
+				case content && both > 0:
+					t.Errorf("%s: %d follow-ups with content (%s) bypass", m.model, both, l)
+				case !content && both < n*3/4:
+					t.Errorf("%s: only %d of %d follow-ups without content (%s) bypass", m.model, both, n, l)
+				}
 			}
 		}
 	}
+}
 
+// tableOfCategories counts one model's chitchat by what it is about.
+func tableOfCategories(p printer, m measured) {
 	p("\n## Chitchat by category, default, both layers\n")
-	p("| Category | own, English | own, Dutch | given file |")
-	p("|---|---|---|---|")
+	head, rule := "| Category |", "|---|"
+	for _, g := range groups() {
+		head, rule = head+" "+g.name+" |", rule+"---|"
+	}
+	p("%s", head)
+	p("%s", rule)
 	var cats []string
-	for _, s := range full {
+	for _, s := range m.full {
 		if chitchat(s.message) && !slices.Contains(cats, s.Category) {
 			cats = append(cats, s.Category)
 		}
 	}
 	for _, c := range cats {
-		cell := func(keep func(message) bool) string {
-			n, _, both := decided(full, def, and(keep, chitchat, domain(c)))
-			if n == 0 {
-				return "–"
+		line := "| " + c + " |"
+		for _, g := range groups() {
+			cell := "–"
+			if n, _, both := decided(m.full, m.def, and(g.keep, chitchat, func(m message) bool { return m.Category == c })); n > 0 {
+				cell = fmt.Sprintf("%d of %d", both, n)
 			}
-			return fmt.Sprintf("%d of %d", both, n)
+			line += " " + cell + " |"
 		}
-		given := func(m message) bool { return !own(m) }
-		p("| %s | %s | %s | %s |", c, cell(and(own, lang("en"))), cell(and(own, lang("nl"))), cell(given))
+		p("%s", line)
 	}
-	if *tableFlag != "" {
-		if err := os.WriteFile(*tableFlag, []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Log("\n" + out.String())
 }
 
 // unseenScores are knowledge turns scored without the references of their domain, and chitchat scored by the same sets.
@@ -419,7 +547,7 @@ func (b *bench) leaveDomainsOut(t testing.TB) unseenScores {
 		s, c := fits[key].set, fits[key].combination
 		for _, row := range b.score(t, s, func(m message) bool { return d == "" && chitchat(m) || knowledge(m) && m.Category == d }) {
 			r := unseenRow{message: row.message, byMethod: map[string]float64{}}
-			for _, name := range []string{Top1, Margin, MarginReference, Contrast, Combined} {
+			for _, name := range methodNames {
 				m := Method{Name: name, Threshold: def.Threshold, Combination: c}
 				r.byMethod[name] = m.Score(&row.features)
 				if name == def.Name {
@@ -471,22 +599,35 @@ func (u unseenScores) decided(keep func(message) bool) (n, both int, ok bool) {
 	return n, both, n > 0
 }
 
-// TestFit says what Fit finds, and that the coefficients of the file are these.
+// TestFit says what Fit finds, and that the coefficients of the file are these, for every calibration of it.
 func TestFit(t *testing.T) {
-	b := newBench(t)
-	x := b.vectors.index(t, b.set)
+	set := defaultSet(t)
+	files := map[string]string{"multilingual-e5-small": "testdata/vectors.bin.gz", "e5-small-v2": "testdata/vectors_en.bin.gz"}
+	if *modelFlag != "" {
+		for i, model := range strings.Split(*modelFlag, ",") {
+			files[model] = strings.Split(*vectorsFlag, ",")[i]
+		}
+	}
+	for _, model := range set.Embedders() {
+		t.Run(model, func(t *testing.T) { testFit(t, model, readVectors(t, files[model])) })
+	}
+}
+
+func testFit(t *testing.T, model string, v vectors) {
+	set, _ := defaultSet(t).For(model)
+	x := v.index(t, set)
 	c, r, err := Fit(x, FitOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("intercept %.2f, weights %v of %v, on %d non-retrieval and %d knowledge references", c.Intercept, c.Weights, FeatureNames(), r.NonRetrieval, r.Knowledge)
-	for _, threshold := range []float64{0.8, 0.9, 0.95, 0.97, 0.99} {
-		n, k := r.Bypassed(threshold)
-		t.Logf("threshold %.2f: %.1f %% of non-retrieval, %.2f %% of knowledge references", threshold, 100*n, 100*k)
-	}
-	m, err := b.set.Method(Combined)
+	m, err := set.Method(Combined)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, threshold := range []float64{0.8, 0.9, 0.95, 0.97, 0.99, m.Threshold} {
+		n, k := r.Bypassed(threshold)
+		t.Logf("threshold %.2f: %.1f %% of non-retrieval, %.2f %% of knowledge references", threshold, 100*n, 100*k)
 	}
 	const tolerance = 0.02 // the fixture's 8 bits move the coefficients by less than 1 %
 	differs := func(got, want float64) bool { return math.Abs(got-want) > tolerance*math.Abs(want) }
@@ -498,7 +639,32 @@ func TestFit(t *testing.T) {
 	if differs(m.Combination.Intercept, c.Intercept) || m.Combination.TopK != c.TopK {
 		t.Errorf("the file has intercept %v and top_k %d, Fit finds %v and %d", m.Combination.Intercept, m.Combination.TopK, c.Intercept, c.TopK)
 	}
-	if _, k := r.Bypassed(m.Threshold); k > 0.01 {
-		t.Errorf("%.2f %% of knowledge references bypass when their category is left out, want at most 1 %%", 100*k)
+	// Most of these are near misses, or have lost their domain: it is far more than of questions, which TestTable counts.
+	if _, k := r.Bypassed(m.Threshold); k > 0.035 {
+		t.Errorf("%.2f %% of knowledge references bypass when their category is left out, want at most 3.5 %%", 100*k)
+	}
+	again, err := x.Recalibrate("another")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Set().CalibratedFor != "another" || x.Set().CalibratedFor != model {
+		t.Errorf("calibrated for %q, and before for %q", again.Set().CalibratedFor, x.Set().CalibratedFor)
+	}
+	for _, name := range methodNames {
+		before, err1 := set.Method(name)
+		after, err2 := again.Set().Method(name)
+		if err1 != nil || err2 != nil {
+			t.Fatal(err1, err2)
+		}
+		if name == Combined {
+			if after.Threshold != carefulThreshold || after.Combination != c {
+				t.Errorf("recalibrated: %+v, Fit finds %+v", after, c)
+			}
+		} else if math.Abs(after.Threshold-before.Threshold) > 0.002 {
+			t.Errorf("%s: the file has a threshold of %v, recalibration finds %v", name, before.Threshold, after.Threshold)
+		}
+	}
+	if _, k := r.Bypassed(carefulThreshold); k > 0.015 {
+		t.Errorf("the careful threshold lets %.2f %% of the knowledge references through, want at most 1.5 %%", 100*k)
 	}
 }

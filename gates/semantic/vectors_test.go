@@ -2,11 +2,15 @@ package semantic
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"io"
 	"math"
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -21,6 +25,15 @@ func readVectors(t testing.TB, path string) vectors {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if strings.HasSuffix(path, ".gz") {
+		z, err := gzip.NewReader(bytes.NewReader(data))
+		if err == nil {
+			data, err = io.ReadAll(z)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
 	}
 	if len(data) < 16 || string(data[:4]) != "RGV1" || data[4] > 1 {
 		t.Fatalf("%s is no file of tools/gate_vectors.py", path)
@@ -56,8 +69,9 @@ func readVectors(t testing.TB, path string) vectors {
 	return v
 }
 
-// fixture is the vectors of the embedded references and of testdata/eval.jsonl, rounded to 8 bits.
-func fixture(t testing.TB) vectors { return readVectors(t, "testdata/vectors.bin") }
+// fixture is the vectors of the embedded references and of the turns in testdata, held-out ones excepted, by the embedder of the first
+// calibration, rounded to 8 bits.
+func fixture(t testing.TB) vectors { return readVectors(t, "testdata/vectors.bin.gz") }
 
 func (v vectors) of(t testing.TB, text string) []float32 {
 	t.Helper()

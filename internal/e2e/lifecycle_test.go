@@ -252,7 +252,7 @@ func TestDamagedModel(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "models", reranker), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"ort", "models/intfloat--e5-small-v2"} {
+	for _, name := range []string{"ort", "models/intfloat--e5-small-v2", "models/intfloat--multilingual-e5-small"} {
 		if err := os.Symlink(filepath.Join(store(t), name), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}

@@ -368,14 +368,14 @@ type modelInfo struct {
 	Warnings  []string `json:"warnings"`
 }
 
-// info reads /info, whose models must be the two defaults.
+// info reads /info, whose models must be the three defaults: embedder, reranker and the gate's embedder.
 func (s *server) info() (embedder, reranker modelInfo) {
 	s.t.Helper()
 	i, err := decode[info](s.ask("/info", nil))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if len(i.Models) != 2 || i.Models[0].Kind != "embedder" || i.Models[1].Kind != "reranker" {
+	if len(i.Models) != 3 || i.Models[0].Kind != "embedder" || i.Models[1].Kind != "reranker" || i.Models[2].Kind != "embedder" {
 		s.t.Fatalf("/info lists %+v", i.Models)
 	}
 	return i.Models[0], i.Models[1]

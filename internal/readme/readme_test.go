@@ -217,7 +217,7 @@ func TestEveryCommandOfTheReadme(t *testing.T) {
 		{match: `curl -s localhost:8080/info`, run: func(cmd string) {
 			var got struct{ Models []map[string]any }
 			s.decode(cmd, &got)
-			if len(got.Models) != 2 {
+			if len(got.Models) != 3 {
 				t.Fatalf("%s: %d models", cmd, len(got.Models))
 			}
 			for _, m := range got.Models {

@@ -179,6 +179,15 @@ func limits(q *evaluate.QueryResult) section {
 		t.Rows = append(t.Rows, row)
 	}
 	s.Tables = append(s.Tables, t)
+	if len(q.AtRateByLanguage) > 0 {
+		t := table{Title: "Each language under a threshold of its own", Columns: []column{left("Language"), right("Limit"), right("Threshold"), right("Bypass"), right("Interval"), right("False bypass"), right("Interval")}}
+		for _, l := range q.AtRateByLanguage {
+			for _, p := range l.AtRate {
+				t.Rows = append(t.Rows, []string{name(l.Lang), percent(p.Limit), threshold(p.Threshold), rate(p.Bypass), span(p.Bypass), rate(p.FalseBypass), span(p.FalseBypass)})
+			}
+		}
+		s.Tables = append(s.Tables, t)
+	}
 	for _, l := range q.LeaveOneOut {
 		t := table{
 			Title:   "Each domain under the threshold of the others, at " + percent(l.Limit) + ", worst first",
@@ -201,9 +210,9 @@ func mistakes(q *evaluate.QueryResult) section {
 		if len(examples) == 0 {
 			return
 		}
-		t := table{Title: title, Columns: []column{right("Score"), left("Stage"), left("Domain"), left("Text")}}
+		t := table{Title: title, Columns: []column{right("Score"), left("Stage"), left("Language"), left("Domain"), left("Text")}}
 		for _, e := range examples {
-			t.Rows = append(t.Rows, []string{threshold(e.Score), name(e.Stage), name(e.Domain), e.Text})
+			t.Rows = append(t.Rows, []string{threshold(e.Score), name(e.Stage), name(e.Lang), name(e.Domain), e.Text})
 		}
 		s.Tables = append(s.Tables, t)
 	}
@@ -340,7 +349,7 @@ func methodName(method string) string {
 }
 
 func calibrated(c *evaluate.Calibration) section {
-	return section{
+	s := section{
 		Title: "Calibration",
 		Note: fmt.Sprintf("Threshold %s keeps %s. It was chosen on %d turns (seed %d) and judged on %d others, where its one-sided bound is %s (%s).",
 			threshold(&c.Threshold), c.Promise, c.Selection, c.Seed, c.HeldOut, percent(c.Bound), methodName(c.Method)),
@@ -350,6 +359,12 @@ func calibrated(c *evaluate.Calibration) section {
 			curveTable(c.Promise, c.Curve),
 		},
 	}
+	if len(c.ByLanguage) > 0 {
+		t := groupTable("The held-out part by language", "Language", c.ByLanguage)
+		t.Note = "One threshold serves all languages, and the promise is about all together. Calibrate on one language alone for a promise about it."
+		s.Tables = slices.Insert(s.Tables, 1, t)
+	}
+	return s
 }
 
 func refused(e *evaluate.RefusedError) section {
