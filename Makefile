@@ -11,7 +11,7 @@ PYTHON ?= python3
 # The limit is for a hang; with ten minutes, Go's own, a slow machine would fail.
 TESTFLAGS ?= -p 1 -timeout 40m
 
-.PHONY: setup setup-multilingual build run test test-multilingual test-race lint bench soak conformance setup-reference setup-integrations test-integrations setup-clients test-clients test-openapi test-deploy example clean
+.PHONY: setup setup-multilingual build run test test-multilingual test-race lint bench soak conformance setup-reference setup-integrations test-integrations setup-clients test-clients test-openapi test-deploy test-cache example clean
 
 ## setup: fetch the ONNX Runtime library and both default models, checked by sha256; does nothing when they are there
 setup: build
@@ -99,6 +99,10 @@ test-integrations: setup setup-integrations
 ## test-deploy: Dockerfiles, chart, unit, dashboard and alerts, as far as a machine without a container engine or a cluster can check them
 test-deploy: setup
 	PYTHON="$(PYTHON)" sh tools/deploy.sh
+
+## test-cache: the cache shared through a real Redis or Valkey, which is installed where there is none; fails where none was spoken to
+test-cache: setup
+	sh tools/redis.sh
 
 ## test-openapi: the running server against its own description, with schemathesis, a KServe client and, where there is one, a browser
 test-openapi: setup

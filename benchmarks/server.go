@@ -95,7 +95,7 @@ func StartServer(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	}
 	defer log.Close()
 	s := &Server{key: cfg.Key, log: cfg.Log, done: make(chan error, 1)}
-	s.cmd = exec.Command(cfg.Program, append([]string{"serve", "--listen", "127.0.0.1:0", "--log-format", "json"}, cfg.Args...)...)
+	s.cmd = exec.Command(cfg.Program, append([]string{"serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--score-cache", "off"}, cfg.Args...)...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	if err := s.cmd.Start(); err != nil {
 		return nil, err

@@ -2,8 +2,10 @@ package gates
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"ragate/gates/language"
@@ -17,6 +19,8 @@ type ChunkGate struct {
 	scorer      Scorer
 	clock       Clock
 	fingerprint string
+	memo        Memo // nil: none
+	ageless     bool // no rule looks at the time
 	speaks      Languages
 }
 
@@ -29,7 +33,54 @@ type Languages struct {
 
 // NewChunkGate makes the gate of one policy. parts identify the model, for the fingerprint.
 func NewChunkGate(p policy.Policy, s Scorer, clock Clock, parts ...string) *ChunkGate {
-	return &ChunkGate{policy: p, scorer: s, clock: clock, fingerprint: p.Fingerprint(parts...)}
+	g := &ChunkGate{policy: p, scorer: s, clock: clock, fingerprint: p.Fingerprint(parts...), ageless: true}
+	for _, r := range p.Chunks.Rules {
+		g.ageless = g.ageless && r.OlderThanDays == 0
+	}
+	return g
+}
+
+// SetMemo makes the gate remember its decisions. It must be called before the gate is used.
+func (g *ChunkGate) SetMemo(m Memo) { g.memo = m }
+
+// question is everything that a decision rests on, in parts; nil where the time is part of it, or the request cannot be written down.
+func (g *ChunkGate) question(r ChunkRequest) []string {
+	if !g.ageless {
+		return nil
+	}
+	o, err := json.Marshal(r.Overrides)
+	if err != nil {
+		return nil
+	}
+	parts := append(make([]string, 0, 4+3*len(r.Chunks)), "chunks 1", g.fingerprint, string(o), r.Query)
+	for _, c := range r.Chunks {
+		similarity, metadata := "", ""
+		if c.Similarity != nil {
+			similarity = strconv.FormatFloat(*c.Similarity, 'g', -1, 64)
+		}
+		if len(g.policy.Chunks.Rules) > 0 && c.Metadata != nil { // nobody else looks at it
+			j, ok := c.Metadata.(quality.JSON)
+			if !ok {
+				return nil
+			}
+			metadata = string(j)
+		}
+		parts = append(parts, c.Text, similarity, metadata)
+	}
+	return parts
+}
+
+// rememberedChunk is about what one chunk's result holds in memory.
+const rememberedChunk = 320
+
+// remember keeps a decision for which everything was scored, by this very query.
+func (g *ChunkGate) remember(key [32]byte, d ChunkDecision) {
+	if d.Err != nil || d.Stats.Unscored > 0 || d.Model.Similar > 0 {
+		return
+	}
+	d.Decision = d.Detached()
+	d.Model.Tokenize, d.Model.Queue, d.Model.Inference, d.Model.Reused = 0, 0, 0, d.Model.Items
+	g.memo.Remember(key, d, 1024+rememberedChunk*len(d.Chunks)+rememberedChunk*len(d.Dropped)+len(d.Context)+len(d.ExpandedQuery))
 }
 
 // Noting returns a gate that decides as g does, and notes a query in a language that the model is not for.
@@ -72,6 +123,20 @@ func (g *ChunkGate) Decide(ctx context.Context, r ChunkRequest) (ChunkDecision, 
 	if err != nil {
 		return ChunkDecision{}, err
 	}
+	var key [32]byte
+	keep := false
+	if g.memo != nil {
+		if parts := g.question(r); parts != nil {
+			var known any
+			var ok bool
+			if key, known, ok = g.memo.Recall(ctx, parts); ok {
+				d := known.(ChunkDecision)
+				d.Deciding, d.Total = 0, g.clock().Sub(began)
+				return d, nil
+			}
+			keep = true
+		}
+	}
 	d := ChunkDecision{QueryTypeReason: why, Policy: g.Policy()}
 	if s := g.speaks; s.Detector != nil && len(s.Of) > 0 {
 		d.QueryLanguage = s.Detector.Language(r.Query)
@@ -107,6 +172,9 @@ func (g *ChunkGate) Decide(ctx context.Context, r ChunkRequest) (ChunkDecision, 
 	deciding := g.clock()
 	d.Decision = quality.Decide(p, r.Query, r.Chunks, began)
 	d.Deciding, d.Total = g.clock().Sub(deciding), g.clock().Sub(began)
+	if keep {
+		g.remember(key, d)
+	}
 	return d, nil
 }
 

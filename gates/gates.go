@@ -52,6 +52,16 @@ type ModelUse struct {
 	Tokens                     int    // that ran, special ones included
 	Cut                        []int  // of which texts of the call a part was not read
 	Tokenize, Queue, Inference time.Duration
+	Reused                     int // of the texts, those whose answers were known: they count in Items and Tokens, and did not run
+	Similar                    int // of the texts, those with the score of a nearly equal query
+}
+
+// Memo keeps what was decided, so that equal questions are decided once. What it returns is shared: nobody changes it.
+type Memo interface {
+	// Recall returns the key of a question that is all of these parts, and what was decided on it, if that is known and may be used under ctx.
+	Recall(ctx context.Context, parts []string) (key [32]byte, decision any, ok bool)
+	// Remember keeps a decision that holds about so many bytes.
+	Remember(key [32]byte, decision any, bytes int)
 }
 
 // Clock tells the time. The gates read no clock of their own.

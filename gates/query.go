@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -69,6 +70,7 @@ type QueryGate struct {
 	matcher     *pattern.Matcher
 	embedder    Embedder
 	clock       Clock
+	memo        Memo // nil: none
 	references  atomic.Pointer[reference]
 	fingerprint []string
 }
@@ -176,6 +178,17 @@ func (g *QueryGate) Decide(ctx context.Context, r QueryRequest) (d QueryDecision
 	if ctx.Err() != nil {
 		return fail("the budget was spent before the semantic stage", context.Cause(ctx))
 	}
+	var key [32]byte
+	if g.memo != nil {
+		// Of the conversation nothing else is looked at.
+		k, known, ok := g.memo.Recall(ctx, []string{"query 1", ref.fingerprint, r.Text, strconv.FormatBool(history), strconv.FormatBool(asked)})
+		if ok {
+			v := known.(remembered)
+			d.Model = v.model
+			return d.judged(v.verdict)
+		}
+		key = k
+	}
 	vectors, dim, use, err := g.embedder.EmbedQueries(ctx, []string{r.Text})
 	d.Model = use
 	switch {
@@ -192,10 +205,28 @@ func (g *QueryGate) Decide(ctx context.Context, r QueryRequest) (d QueryDecision
 	compared := g.clock()
 	v := ref.method.Decide(ref.Index.Features(semantic.Query{Text: r.Text, Vector: vectors, History: history, AfterQuestion: asked}))
 	d.Times.Similarity = g.clock().Sub(compared)
+	if g.memo != nil {
+		use.Tokenize, use.Queue, use.Inference, use.Reused = 0, 0, 0, use.Items
+		g.memo.Remember(key, remembered{v, use}, 1024+len(v.Reason))
+	}
+	return d.judged(v)
+}
+
+// remembered is what the semantic stage said.
+type remembered struct {
+	verdict semantic.Verdict
+	model   ModelUse
+}
+
+// judged is the decision by the semantic stage.
+func (d QueryDecision) judged(v semantic.Verdict) QueryDecision {
 	d.Chain = append(d.Chain, string(StageSemantic))
 	d.NeedsRetrieval, d.Stage, d.Reason, d.Semantic = !v.Bypass, StageSemantic, v.Reason, &v
 	return d
 }
+
+// SetMemo makes the gate remember what its semantic stage said. It must be called before the gate is used.
+func (g *QueryGate) SetMemo(m Memo) { g.memo = m }
 
 // Undecided is the decision on a turn that could not be looked at, for callers that have no room or no time for it: it retrieves, as this
 // policy's. why is the beginning of a sentence, err its cause.

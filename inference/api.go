@@ -87,6 +87,7 @@ const MaxWindows = 24
 type Scores struct {
 	Logits    []float32     // NaN where the row failed, or was not scored
 	Unscored  []int         // ascending positions of the documents that the deadline left no time for
+	Partial   []int         // with Windows: ascending positions of the documents of which there was time for some windows only
 	Documents []DocumentUse // with Measure: one per document
 	Usage     Usage
 	Timing    Timing
@@ -102,7 +103,12 @@ type DocumentUse struct {
 // Usage counts what ran: tokens after cutting, special tokens included (for pairs: over all pairs), and which items were cut.
 type Usage struct {
 	Tokens int
-	Cut    []int // ascending positions of the items of which tokens were removed
+	Cut    []int   // ascending positions of the items of which tokens were removed
+	Items  []int32 // Tokens by item; shorter where the time was up before the last ones were read
+
+	// Of the items, those that did not run, as their answers were known (see package reuse). They count in Tokens and Items as if they had.
+	Reused  int
+	Similar int // of those that did not run either, those with the score of a nearly equal query
 }
 
 // Timing is where a request's time went. Queue and Inference are those of its last row.
@@ -145,6 +151,10 @@ type Info struct {
 	Fidelity    Drift  // between what runs and float32 on the cpu provider; zero (not measured) where the cpu provider runs
 	Memory      int64  // bytes by which the process's resident memory grew while it was loaded; 0: not measured, or not at all
 	Warnings    []string
+
+	// Fingerprint names everything on the model's side that an answer depends on: its files, how they are rewritten and run, the limit of
+	// tokens, the prompts, runtime and processor. Equal ones compute the same.
+	Fingerprint string
 }
 
 // Embedder turns texts into vectors.

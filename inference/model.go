@@ -140,6 +140,7 @@ func (e *Engine) load(ctx context.Context, m models.Manifest, kind models.Kind, 
 		c.info.Dimensions = binding.Dimensions
 		c.info.Pooling = string(m.Pooling)
 	}
+	c.info.Fingerprint = c.fingerprint()
 	c.info.Drift, c.info.Fidelity = c.measured.Drift, c.measured.Fidelity
 	c.info.Memory = max(0, e.resident()-before)
 	e.add(c)
@@ -435,6 +436,7 @@ func (m *Model) Rerank(ctx context.Context, r RerankRequest) (_ *Scores, err err
 			}
 			if slices.Contains(errs, errUnscored) {
 				out.cut(i, w.unread(errs, w.tokens[i]))
+				out.Partial = append(out.Partial, i)
 			}
 		}
 	} else {
@@ -636,6 +638,10 @@ func (c *core) onCPU(ctx context.Context, f func() error) error {
 func (j *job) add(i int, enc tokenize.Encoding, more bool, u *Usage) {
 	j.rows = append(j.rows, row{ids: enc.IDs, typeOneAt: enc.TypeOneAt, pos: len(j.rows)})
 	u.Tokens += len(enc.IDs)
+	for len(u.Items) <= i {
+		u.Items = append(u.Items, 0)
+	}
+	u.Items[i] += int32(len(enc.IDs))
 	if more || enc.Cut() > 0 {
 		u.Cut = append(u.Cut, i)
 	}

@@ -2,6 +2,8 @@ package inference
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -35,6 +37,16 @@ func (c *core) key() string {
 	return fmt.Sprintf("5|%s|%s|%s|%s %v|%d tokens|%s|%s|%dx%d|pad %d|ort %s|%s|%d cpus", c.manifest.GraphSHA256, c.manifest.TokenizerSHA256,
 		filepath.Base(c.config.GraphPath), c.config.Binding.Output, c.head, min(c.limit, slices.Max(probeLengths)), c.plan.provider,
 		c.plan.precision, c.plan.streams, c.plan.threads, c.plan.pad, c.engine.cfg.Runtime.Version(), m.Name, m.CPUs)
+}
+
+// fingerprint is Info's. How many streams and threads there are changes nothing in an answer.
+func (c *core) fingerprint() string {
+	e := c.engine.cfg
+	h := sha256.New()
+	fmt.Fprintf(h, "1|%s|%s|%s|%s %v|%d tokens|%s|%s|pad %d|rows %d|ort %s|%s|escape %t|%q", c.manifest.GraphSHA256, c.manifest.TokenizerSHA256,
+		filepath.Base(c.config.GraphPath), c.config.Binding.Output, c.head, c.limit, c.plan.provider, c.plan.precision, c.plan.pad, c.plan.maxRows,
+		e.Runtime.Version(), e.Machine.Name, e.EscapeSpecial, c.manifest.Prompts) // a map prints with its keys in order
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // A provider whose answers are further than this from float32 on the cpu provider computes something else: it is refused. The bounds are

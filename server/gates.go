@@ -154,7 +154,7 @@ func (x *exchange) account(d *gates.QueryDecision) {
 // used leaves a gate's call on a model for the headers, the log and the metrics.
 func (x *exchange) used(u gates.ModelUse) {
 	x.model, x.items = u.Model, u.Items
-	x.usage = inference.Usage{Tokens: u.Tokens, Cut: u.Cut}
+	x.usage = inference.Usage{Tokens: u.Tokens, Cut: u.Cut, Reused: u.Reused, Similar: u.Similar}
 	x.timing = inference.Timing{Tokenize: u.Tokenize, Queue: u.Queue, Inference: u.Inference}
 }
 
@@ -414,8 +414,11 @@ func appendChunkDecision(b []byte, d *gates.ChunkDecision, reranker string, chun
 		name  string
 		value int
 	}{{"chunks_retrieved", s.Retrieved}, {"chunks_passed", s.Passed}, {"chunks_returned", s.Returned}, {"chunks_unscored", s.Unscored},
-		{"chunks_truncated", s.Truncated}, {"cache_hits", 0}} {
+		{"chunks_truncated", s.Truncated}, {"cache_hits", d.Model.Reused}} {
 		b = appendInt(append(append(append(b, `,"`...), n.name...), `":`...), n.value)
+	}
+	if n := d.Model.Similar; n > 0 {
+		b = appendInt(append(b, `,"cache_similar":`...), n)
 	}
 	b = strconv.AppendBool(append(b, `,"fallback_triggered":`...), s.FallbackTriggered)
 	if s.HasRelevance {

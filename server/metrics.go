@@ -29,6 +29,7 @@ type metrics struct {
 	items  *prometheus.CounterVec
 	tokens *prometheus.CounterVec
 	cut    *prometheus.CounterVec
+	reused *prometheus.CounterVec
 
 	batchRows     *prometheus.HistogramVec
 	batchTokens   *prometheus.CounterVec
@@ -83,7 +84,8 @@ func newMetrics(cfg Config, life *lifecycle) *metrics {
 		refused:  counter("refusals_total", "Requests answered with an error, by the error's code.", "reason"),
 
 		items:  counter("items_total", "Texts embedded, documents scored and texts tokenised for requests that succeeded.", "model"),
-		tokens: counter("tokens_total", "Tokens that ran for requests that succeeded, special tokens included, after cutting.", "model"),
+		tokens: counter("tokens_total", "Tokens of requests that succeeded, special tokens included, after cutting; those of answers from the cache count too. What ran is ragate_batch_tokens_total.", "model"),
+		reused: counter("reused_items_total", "Of ragate_items_total, those that did not run: equal to one before, or scored like it was with a similar query.", "model", "how"),
 		cut:    counter("truncated_items_total", "Texts or pairs of which tokens were removed.", "model"),
 
 		batchRows:     histogram("batch_rows", "Rows of a batch.", rowsBuckets, "model"),
@@ -115,9 +117,9 @@ func newMetrics(cfg Config, life *lifecycle) *metrics {
 	build := gauge("build_info", "1, with the program's version.", "version", "goversion")
 	build.WithLabelValues(cfg.Version, runtime.Version()).Set(1)
 	m.all = []prometheus.Collector{
-		build, m.requests, m.duration, m.inFlight, m.refused, m.items, m.tokens, m.cut, m.batchRows, m.batchTokens, m.batchPadding,
+		build, m.requests, m.duration, m.inFlight, m.refused, m.items, m.tokens, m.cut, m.reused, m.batchRows, m.batchTokens, m.batchPadding,
 		m.batchFailed, m.queueWait, m.inferenceTime, m.gateQueries, m.gateTurns, m.gateOutcome, m.gateCut, m.gateStage, m.keyRequests, m.keyTokens,
-		m.reloads, m.reloadAt, m.modelInfo, m.modelTokens, m.modelDrift, newGauges(life), newSpanCounts(cfg.Tracing.Spans),
+		m.reloads, m.reloadAt, m.modelInfo, m.modelTokens, m.modelDrift, newGauges(life), newCacheGauges(life), newSpanCounts(cfg.Tracing.Spans),
 	}
 	m.registry.MustRegister(m.all...)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -163,6 +165,8 @@ func (m *metrics) requestDone(x *exchange, status int, took time.Duration) {
 		m.items.WithLabelValues(x.model).Add(float64(x.items))
 		m.tokens.WithLabelValues(x.model).Add(float64(x.usage.Tokens))
 		m.cut.WithLabelValues(x.model).Add(float64(len(x.usage.Cut)))
+		m.reused.WithLabelValues(x.model, "equal").Add(float64(x.usage.Reused))
+		m.reused.WithLabelValues(x.model, "similar").Add(float64(x.usage.Similar))
 		if x.key != "" {
 			m.keyTokens.WithLabelValues(x.key).Add(float64(x.usage.Tokens))
 		}

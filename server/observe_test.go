@@ -334,6 +334,11 @@ func busyRegistry(t *testing.T) *metrics {
 		c.CertificateExpiry = func() time.Time { return time.Unix(2e9, 0) }
 		c.Tracing.Spans = func() (exported, failed, dropped uint64) { return 5, 6, 7 }
 	})
+	s.life.mu.Lock()
+	s.life.cache = func() CacheStats {
+		return CacheStats{Kinds: []CacheCounts{{"score", 1, 2, 3, 4}}, Entries: 5, Bytes: 6, MaxBytes: 7, Redis: &RedisStats{Address: "r:1", Up: true}}
+	}
+	s.life.mu.Unlock()
 	sendMixed(t, s, func(int, *httptest.ResponseRecorder) {}, "X-API-Key", "k")
 	s.Observer().BatchDone(inference.BatchStats{Model: "stub/reranker", Rows: 6, Tokens: 500, PaddedTokens: 640, Inference: time.Millisecond})
 	return s.metrics

@@ -66,6 +66,7 @@ type teiInfo struct {
 	Models []modelInfo `json:"models"`
 	Gates  gatesInfo   `json:"gates"`
 	Memory *memoryInfo `json:"memory,omitempty"`
+	Cache  *cacheInfo  `json:"cache,omitempty"`
 }
 
 // gatesInfo says which models the gates use. null: the query gate decides by patterns alone, or there is no chunk gate.
@@ -191,6 +192,7 @@ func (s *Server) info(x *exchange) error {
 			MaxQueuedTokens: stats.MaxQueuedTokens,
 		},
 	}
+	out.Cache = newCacheInfo(s.life.cached())
 	if main.info.Revision != "" {
 		out.ModelSHA = &main.info.Revision
 	}

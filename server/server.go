@@ -31,6 +31,7 @@ type Engine struct {
 	Models   []Model                // listed in this order; the first of each kind serves requests that name none
 	Stats    func() inference.Stats // for the metrics; nil: no queue gauges
 	Gates    Gates                  // may be empty: then every policy is unknown
+	Cache    func() CacheStats      // what need not be computed twice; nil: there is no cache
 	Resident func() int64           // the process's resident memory in bytes, for /info; nil: it is not said
 }
 
@@ -168,6 +169,7 @@ type lifecycle struct {
 	models []loaded
 	stats  func() inference.Stats
 	memory func() int64
+	cache  func() CacheStats
 	gates  Gates
 	work   int
 	idle   chan struct{} // closed when draining and no work is left
@@ -185,7 +187,7 @@ func (l *lifecycle) setReady(models []loaded, e Engine) {
 	if l.phase == phaseDraining {
 		return
 	}
-	l.phase, l.models, l.stats, l.memory, l.gates = phaseReady, models, e.Stats, e.Resident, e.Gates
+	l.phase, l.models, l.stats, l.memory, l.cache, l.gates = phaseReady, models, e.Stats, e.Resident, e.Cache, e.Gates
 }
 
 func (l *lifecycle) drain() {
@@ -245,6 +247,18 @@ func (l *lifecycle) resident() int64 {
 		return 0
 	}
 	return memory()
+}
+
+// cached reads the cache's counters; nil where there is none.
+func (l *lifecycle) cached() *CacheStats {
+	l.mu.Lock()
+	cache := l.cache
+	l.mu.Unlock()
+	if cache == nil {
+		return nil
+	}
+	s := cache()
+	return &s
 }
 
 // gated are the gates.

@@ -93,12 +93,14 @@ type serveFlags struct {
 	storeFlags `group:"Files"`
 	modelFlags `group:"Models"`
 	gateFlags  `group:"Gates"`
+	cacheFlags `group:"Cache"`
 	serverFlags
 }
 
 // check finds what is wrong with the settings taken together.
 func (c serveFlags) check() []error {
 	errs := append(c.modelFlags.check(), c.checkGates()...)
+	errs = append(errs, c.checkCache()...)
 	return append(errs, c.serverFlags.check()...)
 }
 

@@ -232,6 +232,9 @@ func (c *configPrintCmd) shown(s settings.Setting, v reflect.Value) (any, error)
 		if text == "" {
 			return nil, nil
 		}
+		if s.Name == "score-cache" {
+			return withoutPassword(text), nil
+		}
 		if s.Name == "api-key" {
 			keys, err := server.ParseKeys(text)
 			return fmt.Sprintf("(set, %d keys)", len(keys)), err

@@ -24,8 +24,9 @@ type device struct {
 	embedder, reranker         *inference.Model // of requests that name none
 	gateEmbedder, gateReranker *inference.Model
 
-	expected int64  // bytes that the process is expected to take, see expectedBytes
-	spare    string // folder of rewritten graphs that the data folder could not take; "" before the engine is made
+	expected int64    // bytes that the process is expected to take, see expectedBytes
+	keep     *keeping // answers of the models; nil: none are kept
+	spare    string   // folder of rewritten graphs that the data folder could not take; "" before the engine is made
 }
 
 // want says which models a command needs: those of requests that name none, the gates', or all.
@@ -148,6 +149,9 @@ func (d *device) close(ctx context.Context) error {
 	var errs []error
 	if d.engine != nil {
 		errs = append(errs, d.engine.Close(ctx))
+	}
+	if d.keep != nil {
+		errs = append(errs, d.keep.cache.Close())
 	}
 	if d.runtime != nil {
 		errs = append(errs, d.runtime.Close())

@@ -8,10 +8,11 @@ import (
 
 	"ragate/gates"
 	"ragate/inference"
+	"ragate/reuse"
 )
 
 // gateModel is the embedder as the query gate needs it.
-type gateModel struct{ m *inference.Model }
+type gateModel struct{ m reuse.Inner }
 
 // EmbedQueries implements gates.Embedder. A single text is somebody waiting; many are references.
 func (g gateModel) EmbedQueries(ctx context.Context, texts []string) ([]float32, int, gates.ModelUse, error) {
@@ -29,8 +30,8 @@ func (g gateModel) EmbedQueries(ctx context.Context, texts []string) ([]float32,
 	return e.Values, e.Dim, modelUse(g.m, len(texts), e.Usage, e.Timing), nil
 }
 
-func modelUse(m *inference.Model, items int, u inference.Usage, t inference.Timing) gates.ModelUse {
-	return gates.ModelUse{Model: m.Info().ID, Items: items, Tokens: u.Tokens, Cut: u.Cut, Tokenize: t.Tokenize, Queue: t.Queue, Inference: t.Inference}
+func modelUse(m reuse.Inner, items int, u inference.Usage, t inference.Timing) gates.ModelUse {
+	return gates.ModelUse{Model: m.Info().ID, Items: items, Tokens: u.Tokens, Cut: u.Cut, Tokenize: t.Tokenize, Queue: t.Queue, Inference: t.Inference, Reused: u.Reused, Similar: u.Similar}
 }
 
 // modelError lets the gates tell a full queue from other failures.
@@ -43,11 +44,15 @@ func modelError(err error) error {
 }
 
 // scoringModel is the reranker as the chunk gate needs it.
-type scoringModel struct{ m *inference.Model }
+type scoringModel struct{ m reuse.Inner }
 
 // Score implements gates.Scorer. A row that failed has the logit NaN; the others have theirs.
 func (s scoringModel) Score(ctx context.Context, query string, texts []string, o gates.ScoreOptions) ([]gates.ChunkScore, gates.ModelUse, error) {
-	got, err := s.m.Rerank(ctx, inference.RerankRequest{Query: query, Documents: texts, Deadline: o.Deadline, Windows: o.MaxPassage, Measure: true, Client: inference.ClientOf(ctx)})
+	rerank := s.m.Rerank
+	if m, ok := s.m.(*reuse.Model); ok {
+		rerank = m.RerankSimilar
+	}
+	got, err := rerank(ctx, inference.RerankRequest{Query: query, Documents: texts, Deadline: o.Deadline, Windows: o.MaxPassage, Measure: true, Client: inference.ClientOf(ctx)})
 	var row *inference.RowError
 	if err != nil && !errors.As(err, &row) {
 		return nil, gates.ModelUse{}, modelError(err)

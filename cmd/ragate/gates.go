@@ -123,6 +123,7 @@ type gatekeeper struct {
 	flags    gateFlags
 	cache    vectorCache
 	log      *slog.Logger
+	keep     *keeping         // what need not be computed twice; nil: nothing is kept
 	embedder *inference.Model // the query gate's; nil where it decides by patterns alone
 	policies map[string]policy.Policy
 	gates    server.Gates
@@ -131,7 +132,7 @@ type gatekeeper struct {
 }
 
 // openGates reads policies, rules and references, embeds the references unless the cache has them, and makes the gates.
-func openGates(ctx context.Context, f gateFlags, cacheDir string, d *device, log *slog.Logger) (*gatekeeper, error) {
+func openGates(ctx context.Context, f gateFlags, cacheDir string, d *device, keep *keeping, log *slog.Logger) (*gatekeeper, error) {
 	policies, err := f.policies()
 	if err != nil {
 		return nil, &usageError{err}
@@ -140,7 +141,7 @@ func openGates(ctx context.Context, f gateFlags, cacheDir string, d *device, log
 	if err != nil {
 		return nil, &usageError{err}
 	}
-	k := &gatekeeper{flags: f, cache: vectorCache{cacheDir}, log: log, embedder: d.gateEmbedder, policies: policies,
+	k := &gatekeeper{flags: f, cache: vectorCache{cacheDir}, log: log, keep: keep, embedder: d.gateEmbedder, policies: policies,
 		running: policy.Basis{Rules: policy.Fingerprint(textsOf(rules)...), Embedder: noModel, References: noModel, Reranker: noModel},
 		gates:   server.Gates{Query: map[string]*gates.QueryGate{}, Chunks: map[string]*gates.ChunkGate{}}}
 	for _, name := range slices.Sorted(maps.Keys(policies)) {
@@ -185,13 +186,16 @@ func (k *gatekeeper) makeQueryGates(rules []pattern.File) error {
 	var parts []string
 	if k.embedder != nil {
 		info := k.embedder.Info()
-		embedder, parts = gateModel{k.embedder}, []string{identity(info)}
+		embedder, parts = gateModel{k.keep.front(k.embedder)}, []string{identity(info)}
 		k.gates.Embedder, k.running.Embedder = info.ID, policy.Fingerprint(parts...)
 	}
 	for name, p := range k.policies {
 		q, err := gates.NewQueryGate(p, rules, embedder, time.Now, parts...)
 		if err != nil {
 			return usagef("--rules (RAGATE_RULES): %v", err)
+		}
+		if k.keep != nil {
+			q.SetMemo(k.keep.memo())
 		}
 		k.gates.Query[name] = q
 	}
@@ -207,7 +211,11 @@ func (k *gatekeeper) makeChunkGates(reranker *inference.Model) {
 	part := identity(info)
 	k.gates.Reranker, k.running.Reranker = info.ID, policy.Fingerprint(part)
 	for name, p := range k.policies {
-		k.gates.Chunks[name] = gates.NewChunkGate(p, scoringModel{reranker}, time.Now, part).Noting(k.flags.noting(info))
+		g := gates.NewChunkGate(p, scoringModel{k.keep.front(reranker)}, time.Now, part).Noting(k.flags.noting(info))
+		if k.keep != nil {
+			g.SetMemo(k.keep.memo())
+		}
+		k.gates.Chunks[name] = g
 	}
 }
 

@@ -146,8 +146,11 @@ func (c serveCmd) start(ctx context.Context, p *process) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
+	if d.keep, err = c.openCache(d, p.log); err != nil {
+		return nil, errors.Join(err, d.close(expired()))
+	}
 	p.srv.SetStarting("embedding the reference queries")
-	keeper, err := openGates(ctx, c.gateFlags, referenceCache(p.store).dir, d, p.log)
+	keeper, err := openGates(ctx, c.gateFlags, referenceCache(p.store).dir, d, d.keep, p.log)
 	if err != nil {
 		return nil, errors.Join(err, d.close(expired()))
 	}
@@ -165,7 +168,10 @@ func (c serveCmd) start(ctx context.Context, p *process) (*device, error) {
 func (d *device) served(g server.Gates) server.Engine {
 	e := server.Engine{Stats: d.engine.Stats, Gates: g, Resident: residentBytes}
 	for _, m := range d.models {
-		e.Models = append(e.Models, m)
+		e.Models = append(e.Models, d.keep.front(m))
+	}
+	if d.keep != nil {
+		e.Cache = d.keep.stats
 	}
 	return e
 }

@@ -50,7 +50,7 @@ func (c gateSetup) open(ctx context.Context, io streams) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := openGates(ctx, c.gateFlags, referenceCache(store).dir, d, o.log)
+	k, err := openGates(ctx, c.gateFlags, referenceCache(store).dir, d, nil, o.log)
 	if err != nil {
 		return nil, errors.Join(err, d.close(expired()))
 	}

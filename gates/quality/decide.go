@@ -416,3 +416,21 @@ func (d *Decision) finish(eligible int) {
 		d.Context = AssembleContext(texts)
 	}
 }
+
+// Detached is the decision without the caller's chunks: it reads like d and holds none of their texts.
+func (d Decision) Detached() Decision {
+	results := make([]Result, 0, len(d.Chunks)+len(d.Dropped))
+	chunks := make([]Chunk, 0, cap(results))
+	for _, list := range [][]Result{d.Chunks, d.Dropped} {
+		for _, r := range list {
+			c := *r.chunk
+			c.Tokens, c.Text, c.Metadata, c.Similarity = tokensOf(r.chunk), "", nil, nil
+			chunks = append(chunks, c)
+			r.chunk = &chunks[len(chunks)-1]
+			results = append(results, r)
+		}
+	}
+	n := len(d.Chunks)
+	d.Chunks, d.Dropped, d.results = results[:n:n], results[n:], results
+	return d
+}

@@ -95,10 +95,11 @@ var built = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// environment is what the program sees: the store, an empty home, and nothing of the tester's own settings.
+// environment is what the program sees: the store, an empty home, and nothing of the tester's own settings. Nothing is kept in a cache unless a test asks
+// for it: most tests repeat a request to see it computed again.
 func environment(t testing.TB, store string, more ...string) []string {
 	t.Helper()
-	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + t.TempDir(), "RAGATE_DATA_DIR=" + store}, more...)
+	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + t.TempDir(), "RAGATE_DATA_DIR=" + store, "RAGATE_SCORE_CACHE=off"}, more...)
 }
 
 // store is the data folder that setup filled, as an absolute path.

@@ -10,9 +10,9 @@ import (
 	"ragate/internal/multilingual"
 )
 
-// TestSeveralTokenizers: the multilingual embedder beside the English one and the reranker, whose tokenizers, vocabularies and padding differ, under load over
+// TestSeveralModelsMultilingual: the multilingual embedder beside the English one and the reranker, whose tokenizers, vocabularies and padding differ, under load over
 // all of them at once: every answer is the reference's.
-func TestSeveralTokenizers(t *testing.T) {
+func TestSeveralModelsMultilingual(t *testing.T) {
 	ref, texts := loadReference(t), multilingual.Texts(t)
 	srv := start(t, environment(t, store(t), "RAGATE_MODELS=name=en,kind=embedder,model=e5-small-v2;name=ml,kind=embedder,model=multilingual-e5-small;"+
 		"name=rr,kind=reranker,model=cross-encoder/ms-marco-MiniLM-L12-v2"))
