@@ -20,6 +20,9 @@ func TestHeldOutSets(t *testing.T) {
 		{"testdata/heldout_nl.jsonl", map[group]int{
 			{"nl", "chitchat"}: 597, {"nl", "knowledge"}: 725,
 		}},
+		{"testdata/heldout2_nl.jsonl", map[group]int{
+			{"nl", "chitchat"}: 300, {"nl", "knowledge"}: 350,
+		}},
 		{"testdata/heldout_other.jsonl", map[group]int{
 			{"de", "chitchat"}: 30, {"de", "knowledge"}: 30,
 			{"fr", "chitchat"}: 30, {"fr", "knowledge"}: 30,
