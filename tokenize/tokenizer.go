@@ -156,8 +156,16 @@ func (t *Tokenizer) Tokens(text string, special bool) []Token {
 		at = to
 		return chars
 	}
-	for _, p := range pieces {
-		out = append(out, Token{ID: p.id, Text: text[p.start:p.stop], Start: count(p.start), Stop: count(p.stop)})
+	for i, p := range pieces {
+		token := Token{ID: p.id, Text: text[p.start:p.stop]}
+		if i > 0 && p.span == pieces[i-1].span {
+			// The bytes of unknown characters all have the place of their run: counting back and forth over it would take quadratic time.
+			last := out[len(out)-1]
+			token.Start, token.Stop = last.Start, last.Stop
+		} else {
+			token.Start, token.Stop = count(p.start), count(p.stop)
+		}
+		out = append(out, token)
 	}
 	if special {
 		add(t.single.parts[1])

@@ -3,6 +3,7 @@ package unigram
 import (
 	"encoding/binary"
 	"math/bits"
+	"slices"
 )
 
 // Encoder encodes one word after the other. A word is written by appending to Word; it may be of any length.
@@ -103,8 +104,10 @@ func (e *Encoder) Finish() []Token {
 // search goes on with the paths from all positions before limit.
 func (e *Encoder) search(limit int) {
 	m, word := e.m, e.Word
-	for len(e.back) <= len(word) {
-		e.score = append(e.score, 0)
+	more := len(word) + 1 - len(e.back)
+	e.score = slices.Grow(e.score, more)[:len(word)+1]
+	e.back = slices.Grow(e.back, more)
+	for range more {
 		e.back = append(e.back, step{start: -1})
 	}
 	score, back := e.score[:len(word)+1], e.back[:len(word)+1]
@@ -186,6 +189,7 @@ func (e *Encoder) give(to int) {
 	for i := to; i > 0; i = int(e.back[i].start) {
 		e.path = append(e.path, Token{e.back[i].id, int(e.back[i].start), i})
 	}
+	e.out = slices.Grow(e.out, len(e.path)+1)
 	for i := len(e.path) - 1; i >= 0; i-- {
 		t := e.path[i]
 		if t.ID == e.m.unk {
