@@ -67,7 +67,7 @@ func NewEncoder(m models.Manifest) (*Encoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := tokenize.Parse(text)
+	t, err := tokenize.ParseFile(m.TokenizerPath, text)
 	if err != nil {
 		return nil, err
 	}

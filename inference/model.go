@@ -85,7 +85,7 @@ func (e *Engine) load(ctx context.Context, m models.Manifest, kind models.Kind, 
 	if err != nil {
 		return nil, &models.LoadError{Model: m.ID, Path: m.TokenizerPath, Reason: "the tokenizer cannot be read", Err: err}
 	}
-	tok, err := tokenize.Parse(text)
+	tok, err := tokenize.ParseFile(m.TokenizerPath, text)
 	if err != nil {
 		return nil, &models.LoadError{Model: m.ID, Path: m.TokenizerPath, Reason: "the tokenizer cannot be used", Err: err}
 	}

@@ -66,7 +66,7 @@ type Manifest struct {
 	GraphPath       string // the ONNX file
 	GraphSHA256     string // hex
 	ExternalData    []string
-	TokenizerPath   string // tokenizer.json. Truncation and padding baked into it do not count: MaxTokens does
+	TokenizerPath   string // tokenizer.json, or the sentencepiece.bpe.model of one that has none. Truncation and padding baked into it do not count: MaxTokens does
 	TokenizerSHA256 string
 
 	// LowerCase is tokenizer_config.json's do_lower_case, nil when absent. tokenizer.json decides; this is for reports only.

@@ -101,6 +101,7 @@ type (
 	tokenizerConfigJSON struct {
 		MaxLength *float64 `json:"model_max_length"` // 1e30 means unknown
 		LowerCase *bool    `json:"do_lower_case"`
+		Class     string   `json:"tokenizer_class"`
 	}
 	moduleJSON struct {
 		Path string `json:"path"`
@@ -151,12 +152,6 @@ func readManifest(in folderOf) (Manifest, error) {
 			base = mod.Path
 		}
 	}
-	tok, ok := r.first("tokenizer.json", base, "", path.Dir(graph))
-	if !ok {
-		return fail(in.dir, "there is no tokenizer.json", "save the model's fast tokenizer beside it (transformers: AutoTokenizer.from_pretrained(…).save_pretrained(folder))", nil)
-	}
-	m.TokenizerPath = filepath.Join(in.dir, filepath.FromSlash(tok))
-
 	var cfg configJSON
 	if p, ok := r.first("config.json", base, "", path.Dir(graph)); ok {
 		r.json(p, &cfg)
@@ -166,6 +161,19 @@ func readManifest(in folderOf) (Manifest, error) {
 		r.json(p, &tcfg)
 	}
 	m.ModelType, m.LowerCase = cfg.ModelType, tcfg.LowerCase
+
+	const saveFast = "save the model's fast tokenizer beside it (transformers: AutoTokenizer.from_pretrained(…).save_pretrained(folder))"
+	tok, ok := r.first(tokenizerFile, base, "", path.Dir(graph))
+	if !ok {
+		if tok, ok = r.first(sentencePieceFile, base, "", path.Dir(graph)); !ok {
+			return fail(in.dir, "there is no "+tokenizerFile, saveFast, nil)
+		}
+		if r.err == nil && !xlmRoberta(cfg, tcfg) {
+			return fail(filepath.Join(in.dir, filepath.FromSlash(tok)), fmt.Sprintf(
+				"there is no %s, and %s can be read for the tokenizer class XLMRobertaTokenizer only: tokenizer_class is %q, model_type %q", tokenizerFile, sentencePieceFile, tcfg.Class, cfg.ModelType), saveFast, nil)
+		}
+	}
+	m.TokenizerPath = filepath.Join(in.dir, filepath.FromSlash(tok))
 
 	m.Kind = kindOf(cfg, hasModules, r.has("1_Pooling/config.json"))
 	m.Dimensions = max(cfg.HiddenSize, cfg.Dim, cfg.NEmbd)
@@ -201,6 +209,21 @@ func readManifest(in folderOf) (Manifest, error) {
 		return fail(r.poolingFile, fmt.Sprintf("unknown pooling %q", m.Pooling), "known are "+poolingNames()+"; set `pooling` in "+OverrideFile+" if one of them is right", nil)
 	}
 	return m, nil
+}
+
+// A model's tokenizer is the first of these files that it has.
+const (
+	tokenizerFile     = "tokenizer.json"
+	sentencePieceFile = "sentencepiece.bpe.model"
+)
+
+// xlmRoberta says whether a model's ids are those that XLMRobertaTokenizer makes of a sentencepiece.bpe.model. Other families (CamemBERT,
+// mBART) have files of that name and number the pieces in another way. The class decides; where none is stated, the architecture does.
+func xlmRoberta(cfg configJSON, tcfg tokenizerConfigJSON) bool {
+	if tcfg.Class != "" {
+		return strings.TrimSuffix(tcfg.Class, "Fast") == "XLMRobertaTokenizer"
+	}
+	return cfg.ModelType == "xlm-roberta" || cfg.ModelType == "xlm-roberta-xl"
 }
 
 // reader reads the files of one folder and keeps the first error, so that absent files need no handling.

@@ -153,21 +153,23 @@ func TestFoldersThatCannotBeLoaded(t *testing.T) {
 		files []string
 		says  []string
 	}{
-		"unknown pooling":         {[]string{"1_Pooling/config.json", `{"pooling_mode_weightedmean_tokens":true}`}, []string{"weightedmean_tokens", "mean, cls, max, last, none", "1_Pooling"}},
-		"concatenated pooling":    {[]string{"1_Pooling/config.json", `{"pooling_mode_cls_token":true,"pooling_mode_mean_tokens":true}`}, []string{"pooling_mode_cls_token, pooling_mode_mean_tokens", "not supported"}},
-		"no pooling":              {[]string{"1_Pooling/config.json", `{}`}, []string{"no pooling", "mean, cls, max, last, none"}},
-		"prompt left out":         {[]string{"1_Pooling/config.json", `{"pooling_mode_mean_tokens":true,"include_prompt":false}`}, []string{"include_prompt"}},
-		"pooling file missing":    {[]string{"modules.json", modulesST}, []string{"1_Pooling/config.json", "not there"}},
-		"no tokenizer":            {[]string{"tokenizer.json", "-"}, []string{"no tokenizer.json", "save_pretrained"}},
-		"no graph":                {[]string{"model.onnx", "-"}, []string{"no ONNX file"}},
-		"several graphs":          {[]string{"model.onnx", "-", "a.onnx", onnx, "b.onnx", onnx}, []string{"a.onnx, b.onnx", ":a.onnx"}},
-		"not a graph":             {[]string{"model.onnx", "<html>"}, []string{"graph cannot be read", "model.onnx"}},
-		"empty graph":             {[]string{"model.onnx", ""}, []string{"0 bytes"}},
-		"weights missing":         {[]string{"model.onnx", string(hubtest.ONNX(4, "model.onnx_data"))}, []string{"model.onnx_data", "not there"}},
-		"weights elsewhere":       {[]string{"model.onnx", string(hubtest.ONNX(4, "../../etc/passwd"))}, []string{"etc/passwd", "not a path"}},
-		"malformed config":        {[]string{"config.json", `{"hidden_size":"many"}`}, []string{"config.json", "hidden_size"}},
-		"misspelt declaration":    {[]string{"ragate.json", `{"poling":"mean"}`}, []string{"ragate.json", "poling"}},
-		"impossible declarations": {[]string{"ragate.json", `{"kind":"classifier","pooling":"sum","max_tokens":0,"dimensions":-1,"labels":0,"relevant":3}`}, []string{"kind", "classifier", "pooling", "sum", "max_tokens", "dimensions", "labels", "relevant"}},
+		"unknown pooling":                        {[]string{"1_Pooling/config.json", `{"pooling_mode_weightedmean_tokens":true}`}, []string{"weightedmean_tokens", "mean, cls, max, last, none", "1_Pooling"}},
+		"concatenated pooling":                   {[]string{"1_Pooling/config.json", `{"pooling_mode_cls_token":true,"pooling_mode_mean_tokens":true}`}, []string{"pooling_mode_cls_token, pooling_mode_mean_tokens", "not supported"}},
+		"no pooling":                             {[]string{"1_Pooling/config.json", `{}`}, []string{"no pooling", "mean, cls, max, last, none"}},
+		"prompt left out":                        {[]string{"1_Pooling/config.json", `{"pooling_mode_mean_tokens":true,"include_prompt":false}`}, []string{"include_prompt"}},
+		"pooling file missing":                   {[]string{"modules.json", modulesST}, []string{"1_Pooling/config.json", "not there"}},
+		"a SentencePiece file of another family": {[]string{"tokenizer.json", "-", "sentencepiece.bpe.model", "x", "config.json", `{"model_type":"camembert"}`}, []string{"sentencepiece.bpe.model", "XLMRobertaTokenizer", `model_type "camembert"`, "save_pretrained"}},
+		"the class wins over the architecture":   {[]string{"tokenizer.json", "-", "sentencepiece.bpe.model", "x", "config.json", `{"model_type":"xlm-roberta"}`, "tokenizer_config.json", `{"tokenizer_class":"CamembertTokenizer"}`}, []string{`tokenizer_class is "CamembertTokenizer"`}},
+		"no tokenizer":                           {[]string{"tokenizer.json", "-"}, []string{"no tokenizer.json", "save_pretrained"}},
+		"no graph":                               {[]string{"model.onnx", "-"}, []string{"no ONNX file"}},
+		"several graphs":                         {[]string{"model.onnx", "-", "a.onnx", onnx, "b.onnx", onnx}, []string{"a.onnx, b.onnx", ":a.onnx"}},
+		"not a graph":                            {[]string{"model.onnx", "<html>"}, []string{"graph cannot be read", "model.onnx"}},
+		"empty graph":                            {[]string{"model.onnx", ""}, []string{"0 bytes"}},
+		"weights missing":                        {[]string{"model.onnx", string(hubtest.ONNX(4, "model.onnx_data"))}, []string{"model.onnx_data", "not there"}},
+		"weights elsewhere":                      {[]string{"model.onnx", string(hubtest.ONNX(4, "../../etc/passwd"))}, []string{"etc/passwd", "not a path"}},
+		"malformed config":                       {[]string{"config.json", `{"hidden_size":"many"}`}, []string{"config.json", "hidden_size"}},
+		"misspelt declaration":                   {[]string{"ragate.json", `{"poling":"mean"}`}, []string{"ragate.json", "poling"}},
+		"impossible declarations":                {[]string{"ragate.json", `{"kind":"classifier","pooling":"sum","max_tokens":0,"dimensions":-1,"labels":0,"relevant":3}`}, []string{"kind", "classifier", "pooling", "sum", "max_tokens", "dimensions", "labels", "relevant"}},
 	} {
 		_, err := resolve(t, folder(t, c.files...))
 		if err == nil {

@@ -126,7 +126,7 @@ func wanted(graph string, paths []string) []string {
 		switch base {
 		case "config.json":
 			keep = depth <= 1 && dir != "openvino" // also those of modules, which modules.json may call anything: 1_Pooling, 2_Dense
-		case "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt":
+		case tokenizerFile, sentencePieceFile, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt":
 			keep = depth == 0 || dir == path.Dir(graph) || depth == 1 && strings.HasPrefix(dir, "0_")
 		case "modules.json", "config_sentence_transformers.json", cardFile, GoldenFile:
 			keep = depth == 0
@@ -138,7 +138,15 @@ func wanted(graph string, paths []string) []string {
 			out = append(out, p)
 		}
 	}
+	if slices.ContainsFunc(out, named(tokenizerFile)) {
+		out = slices.DeleteFunc(out, named(sentencePieceFile)) // five megabytes that nothing would read
+	}
 	return out
+}
+
+// named says of a path whether its last part is name.
+func named(name string) func(string) bool {
+	return func(p string) bool { return path.Base(p) == name }
 }
 
 // askedFile is the ONNX file a reference wants: its own, else the catalogue's.
@@ -175,8 +183,8 @@ func fetchNew(ctx context.Context, c *hub.Client, r reference, p Progress) (lock
 		return lockedBase{}, elsewhere(r, err)
 	}
 	want := wanted(onnx, paths)
-	if !slices.ContainsFunc(want, func(p string) bool { return path.Base(p) == "tokenizer.json" }) {
-		return lockedBase{}, &LoadError{Model: r.repo, Reason: "the repository has no tokenizer.json", Fix: "use a model that has one"}
+	if !slices.ContainsFunc(want, named(tokenizerFile)) && !slices.ContainsFunc(want, named(sentencePieceFile)) {
+		return lockedBase{}, &LoadError{Model: r.repo, Reason: "the repository has neither " + tokenizerFile + " nor " + sentencePieceFile, Fix: "use a model that has one"}
 	}
 	locked := lockedBase{Commit: m.Commit, Created: m.Created, Graph: onnx}
 	get := func(name string) (hub.Fetched, error) {

@@ -614,3 +614,28 @@ func TestVerifyFindsTheGoldenFileOfAModelOfTheHub(t *testing.T) {
 		t.Errorf("%+v, %v", rep, err)
 	}
 }
+
+// A model that has a SentencePiece file alone is read with it; beside a tokenizer.json it is not fetched.
+func TestSentencePieceOfTheHub(t *testing.T) {
+	s := hubtest.Start(t)
+	only := xlmrRepo("XLMRobertaModel", 514, map[string][]byte{"onnx/model.onnx": hubtest.ONNX(7, ""), "sentencepiece.bpe.model": []byte("pieces")})
+	both := maps.Clone(only)
+	delete(only, "tokenizer.json")
+	s.Put("acme/only", hubtest.Commit("only"), only)
+	s.Put("acme/both", hubtest.Commit("both"), both)
+	classed := maps.Clone(only)
+	classed["config.json"] = []byte(`{"model_type":"bert","architectures":["BertModel"]}`)
+	classed["tokenizer_config.json"] = []byte(`{"tokenizer_class":"XLMRobertaTokenizer"}`)
+	s.Put("acme/classed", hubtest.Commit("classed"), classed)
+	st := hubStore(t, s)
+	for ref, want := range map[string]string{"acme/only": "sentencepiece.bpe.model", "acme/both": "tokenizer.json", "acme/classed": "sentencepiece.bpe.model"} {
+		if m := pull(t, st, ref); filepath.Base(m.TokenizerPath) != want {
+			t.Errorf("%s is read with %s, want %s", ref, m.TokenizerPath, want)
+		}
+	}
+	for _, r := range s.Requests() {
+		if strings.Contains(r.Path, "both") && strings.Contains(r.Path, "sentencepiece") {
+			t.Errorf("fetched in vain: %s", r.Path)
+		}
+	}
+}

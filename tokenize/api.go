@@ -72,20 +72,20 @@ type UnsupportedError struct {
 }
 
 func (e *UnsupportedError) Error() string {
-	return fmt.Sprintf("tokenizer.json: %s is %s, which is not supported; supported: %s", e.Field, e.Value, e.Supported)
+	return fmt.Sprintf("tokenizer: %s is %s, which is not supported; supported: %s", e.Field, e.Value, e.Supported)
 }
 
 // InvalidError is returned by Parse for a file that is broken: not JSON, a field missing or contradicting another.
 type InvalidError struct {
-	Field  string // path in the tokenizer.json; "" for the whole file
+	Field  string // path in the tokenizer.json, or field of the ModelProto; "" for the whole file
 	Reason string
 }
 
 func (e *InvalidError) Error() string {
 	if e.Field == "" {
-		return "tokenizer.json: " + e.Reason
+		return "tokenizer: " + e.Reason
 	}
-	return fmt.Sprintf("tokenizer.json: %s: %s", e.Field, e.Reason)
+	return fmt.Sprintf("tokenizer: %s: %s", e.Field, e.Reason)
 }
 
 // LimitError is returned when Options.MaxTokens does not even hold the special tokens, or is negative.

@@ -4,12 +4,21 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"ragate/tokenize/internal/charsmap"
 	"ragate/tokenize/internal/unigram"
 )
+
+// ParseFile reads a tokenizer file by its name: one that ends in .model with ParseSentencePiece, any other with Parse.
+func ParseFile(name string, data []byte) (*Tokenizer, error) {
+	if strings.HasSuffix(name, ".model") {
+		return ParseSentencePiece(data)
+	}
+	return Parse(data)
+}
 
 // ParseSentencePiece reads the bytes of a sentencepiece.bpe.model of the XLM-RoBERTa family, for models that come without a
 // tokenizer.json. It returns an *UnsupportedError for a model that it cannot do exactly, and an *InvalidError for a broken file; the

@@ -35,6 +35,20 @@ func TestSentencePiece(t *testing.T) {
 	}
 }
 
+// The name of a file decides how it is read.
+func TestParseFile(t *testing.T) {
+	for name, data := range map[string][]byte{"sentencepiece.bpe.model": readGzip(t, "spm.model.gz"), "tokenizer.json": readGzip(t, "unigram.json.gz")} {
+		var invalid *InvalidError
+		if _, err := ParseFile("folder/"+name, data); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		other := map[bool]string{true: "tokenizer.json", false: "sentencepiece.bpe.model"}[name == "sentencepiece.bpe.model"]
+		if _, err := ParseFile(other, data); !errors.As(err, &invalid) {
+			t.Errorf("%s as %s: %v", name, other, err)
+		}
+	}
+}
+
 func TestSentencePieceRefusals(t *testing.T) {
 	model := readGzip(t, "spm.model.gz")
 	varint := func(outer, inner protowire.Number, v uint64) []byte {

@@ -220,7 +220,7 @@ func readTokenizer(path string) (*tokenize.Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tokenize.Parse(b)
+	return tokenize.ParseFile(path, b)
 }
 
 type modelsInspectCmd struct {
