@@ -87,6 +87,14 @@ func FetchInfo(ctx context.Context, url string, header http.Header) (ServerInfo,
 	return info, nil
 }
 
+// orNothing is a log, or that there is none.
+func orNothing(log []byte) string {
+	if text := strings.TrimSpace(string(log)); text != "" {
+		return "\n" + text
+	}
+	return "nothing"
+}
+
 // StartServer starts the program on a free port and returns when it is ready. A process that ends before is an error with its last words.
 func StartServer(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	log, err := os.Create(cfg.Log)
@@ -116,8 +124,12 @@ func StartServer(ctx context.Context, cfg ServerConfig) (*Server, error) {
 		select {
 		case err := <-s.done:
 			s.done <- err
+			how := "without an error"
+			if err != nil {
+				how = err.Error()
+			}
 			text, _ := os.ReadFile(cfg.Log)
-			return nil, fmt.Errorf("%s serve ended before it was ready (%v):\n%s", cfg.Program, err, text)
+			return nil, fmt.Errorf("%s serve ended before it was ready (%s); its log: %s", cfg.Program, how, orNothing(text))
 		case <-ctx.Done():
 			return nil, errors.Join(context.Cause(ctx), s.Close())
 		case <-time.After(20 * time.Millisecond):

@@ -73,7 +73,7 @@ func (g *ChunkGate) question(r ChunkRequest) []string {
 // rememberedChunk is about what one chunk's result holds in memory.
 const rememberedChunk = 320
 
-// remember keeps a decision for which everything was scored, by this very query.
+// remember keeps a decision for which everything was scored, by this very query. The caller looks for chunks that were scored in part.
 func (g *ChunkGate) remember(key [32]byte, d ChunkDecision) {
 	if d.Err != nil || d.Stats.Unscored > 0 || d.Model.Similar > 0 {
 		return
@@ -157,6 +157,7 @@ func (g *ChunkGate) Decide(ctx context.Context, r ChunkRequest) (ChunkDecision, 
 			if s.Scored {
 				d.Model.Items++
 			}
+			keep = keep && !s.Partial // another window may be the best
 			if s.Cut > 0 {
 				d.Model.Cut = append(d.Model.Cut, order[i])
 			}

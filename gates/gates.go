@@ -40,6 +40,7 @@ type ScoreOptions struct {
 type ChunkScore struct {
 	Logit           float32 // NaN when the row failed
 	Scored          bool    // false: there was no time
+	Partial         bool    // with MaxPassage: perhaps not every window has a score, as there was no time for it or it failed
 	Tokens          int     // of the whole text
 	Cut             int     // of them the model did not read
 	Windows, Window int     // with MaxPassage: how many, and which gave Logit

@@ -77,7 +77,11 @@ func (m *Model) Embed(ctx context.Context, r inference.EmbedRequest) (*inference
 		return m.Inner.Embed(ctx, r)
 	}
 	scope := cache.NewScope("embedding 1", m.print, m.owner(r.Client), r.Prompt, strconv.FormatBool(r.SkipNormalize), m.truncation(r.Truncation))
-	a := cache.Ask{Kind: cache.Embedding, Keys: make([]cache.Key, len(r.Texts)), Group: r.Client}
+	// A single text that somebody waits for does not wait for the end of a list that holds it too: it would have overtaken it in the queue.
+	a := cache.Ask{Kind: cache.Embedding, Keys: make([]cache.Key, len(r.Texts)), Group: strconv.Itoa(int(r.Lane)) + " " + r.Client}
+	if deadline, ok := ctx.Deadline(); ok {
+		a.Patience = patience(deadline)
+	}
 	for i, text := range r.Texts {
 		a.Keys[i] = scope.Key(text)
 	}

@@ -161,6 +161,56 @@ func TestWhatAnAnswerDependsOn(t *testing.T) {
 	}
 }
 
+// gated is an embedder whose lists do not end before the gate opens.
+type gated struct {
+	Inner
+	open  chan struct{}
+	lists chan struct{} // one for each list that runs
+}
+
+func (g *gated) Info() inference.Info {
+	return inference.Info{Kind: inference.KindEmbedder, Fingerprint: "gated", MaxTokens: 512, Dimensions: 1}
+}
+
+func (g *gated) Embed(ctx context.Context, r inference.EmbedRequest) (*inference.Embeddings, error) {
+	if len(r.Texts) > 1 {
+		g.lists <- struct{}{}
+		<-g.open
+	}
+	out := &inference.Embeddings{Dim: 1, Usage: inference.Usage{Items: make([]int32, len(r.Texts))}}
+	for _, text := range r.Texts {
+		out.Values = append(out.Values, float32(len(text)))
+	}
+	return out, nil
+}
+
+// TestNobodyWaitsForALongList who has less time, or a place in a faster lane, than it.
+func TestNobodyWaitsForALongList(t *testing.T) {
+	in := &gated{open: make(chan struct{}), lists: make(chan struct{}, 1)}
+	m := New(in, newCache(t), Options{})
+	done := make(chan error, 1)
+	go func() {
+		_, err := m.Embed(context.Background(), inference.EmbedRequest{Texts: []string{"now", "later"}, Client: "a"})
+		done <- err
+	}()
+	<-in.lists
+	limited, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		lane inference.Lane
+	}{"a faster lane": {t.Context(), inference.LaneInteractive}, "a deadline": {limited, inference.LaneBulk}} {
+		got, err := m.Embed(c.ctx, inference.EmbedRequest{Texts: []string{"now"}, Lane: c.lane, Client: "a"})
+		if err != nil || got.Values[0] != 3 {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	close(in.open)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestErrorsNameTheRequestsItem, although the model saw a part of the request.
 func TestErrorsNameTheRequestsItem(t *testing.T) {
 	in := &scripted{}

@@ -202,7 +202,13 @@ func (v *vector) UnmarshalJSON(b []byte) error {
 		}
 		return nil
 	case '"':
-		raw, err := base64.StdEncoding.DecodeString(string(inner))
+		text := string(inner)
+		if strings.ContainsRune(text, '\\') { // some write a slash as \/
+			if err := json.Unmarshal(b, &text); err != nil {
+				return errNoVector
+			}
+		}
+		raw, err := base64.StdEncoding.DecodeString(text)
 		if err != nil || len(raw)%4 != 0 {
 			return errNoVector
 		}

@@ -68,6 +68,8 @@ func TestWrongAnswersAreErrors(t *testing.T) {
 		answer, want  string // want "": it is right
 	}{
 		{"base64", "ragate", EmbedQueries, `{"data":[{"index":1,"embedding":` + one + `},{"index":0,"embedding":` + one + `}],"usage":{"prompt_tokens":9,"total_tokens":9}}`, ""},
+		{"base64 with escapes", "openai", EmbedQueries, `{"data":[{"index":1,"embedding":"\/+\u0041AQA=="},{"index":0,"embedding":` + one + `}]}`, "has 1 values"},
+		{"base64 that is no text", "openai", EmbedQueries, `{"data":[{"index":1,"embedding":"\\q"},{"index":0,"embedding":` + one + `}]}`, "neither a list"},
 		{"floats", "openai", EmbedQueries, `{"data":[{"index":0,"embedding":[1e-3, -2]},{"index":1,"embedding":[3,4]}]}`, ""},
 		{"not JSON", "openai", EmbedQueries, `{"data":[`, "JSON"},
 		{"one short", "openai", EmbedQueries, `{"data":[{"index":0,"embedding":[1]}]}`, "1 results for 2"},

@@ -87,13 +87,12 @@ func (c benchRunCmd) Run(ctx context.Context, io streams) (err error) {
 		return usagef("--ceiling on: only a server of dialect ragate says how it runs its models; this one is %s", c.Dialect)
 	}
 	targets := []benchTarget{c.benchTarget}
-	names := []string{"A"}
+	names, prefixes := []string{"A"}, []string{"--", "--against-"}
 	if c.Against.URL != "" || c.Against.Start != "" {
 		targets, names = append(targets, c.Against), append(names, "B")
 	}
 	for i, t := range targets {
-		prefix := []string{"--", "--against-"}[i]
-		x, err := t.target(names[i], prefix)
+		x, err := t.target(names[i], prefixes[i])
 		if err != nil {
 			return err
 		}
@@ -117,9 +116,11 @@ func (c benchRunCmd) Run(ctx context.Context, io streams) (err error) {
 	for i, t := range targets {
 		x := &cfg.Targets[i]
 		if t.Start == "" {
-			infos[i], err = benchmarks.FetchInfo(ctx, x.URL, x.Header)
-			if err != nil && (x.Dialect.Name == "ragate" || ctx.Err() != nil) {
-				return err // others may have no /info
+			limited, cancel := context.WithTimeout(ctx, c.Timeout)
+			infos[i], err = benchmarks.FetchInfo(limited, x.URL, x.Header)
+			cancel()
+			if err != nil && (x.Dialect.Name == "ragate" || ctx.Err() != nil) { // others may have no /info
+				return fmt.Errorf("%surl: %w; is a ragate running there? Another server needs its %sdialect", prefixes[i], err, prefixes[i])
 			}
 			continue
 		}
@@ -158,8 +159,8 @@ func (c benchRunCmd) Run(ctx context.Context, io streams) (err error) {
 // commandLine is how the program was called, without the key.
 func (c benchRunCmd) commandLine() string {
 	line := "ragate " + strings.Join(os.Args[1:], " ")
-	for _, key := range []string{c.Key, c.Against.Key} {
-		if key != "" {
+	for _, t := range []benchTarget{c.benchTarget, c.Against} {
+		if key, err := t.key(); err == nil && key != "" { // one that cannot be read was not used
 			line = strings.ReplaceAll(line, key, "…")
 		}
 	}
@@ -319,7 +320,7 @@ func startForBench(ctx context.Context, t benchTarget, dir string) (s *benchmark
 	args := append([]string{"--data-dir", dir}, strings.Fields(t.ServeArgs)...)
 	s, err = benchmarks.StartServer(ctx, benchmarks.ServerConfig{Program: t.Start, Args: args, Log: filepath.Join(tmp, "server.log"), Key: key})
 	if err != nil {
-		return nil, nil, errors.Join(err, os.RemoveAll(tmp))
+		return nil, nil, errors.Join(fmt.Errorf("the server to start: %w", err), os.RemoveAll(tmp))
 	}
 	return s, func() error {
 		err := s.Close()

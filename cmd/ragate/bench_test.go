@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -107,9 +109,20 @@ func TestBenchRefuses(t *testing.T) {
 			t.Errorf("bench %s: exit code %d, %q; want %d and %q", c.args, code, errs, exitUsage, c.want)
 		}
 	}
-	// A server that is not there is no matter of usage.
-	if code, _, errs := benchRun("--url", url, "--data-dir", store); code != exitFailure || !strings.Contains(errs, "refused") {
-		t.Errorf("no server: exit code %d, %q", code, errs)
+	// A server that is not there is no matter of usage, nor one that is another, or says nothing.
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("<html>")) }))
+	defer other.Close()
+	end := make(chan struct{})
+	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }))
+	defer silent.Close()
+	defer close(end)
+	for _, c := range []struct{ args, want string }{
+		{"--url " + url, "--url: Get"}, {"--url " + url, "refused"}, {"--url " + other.URL, "--dialect"}, {"--url " + silent.URL + " --timeout 50ms", "deadline"},
+		{"--url " + other.URL + " --dialect tei --workload embed-query", "/embed (dialect tei)"}, {"--start /no/such/program", "the server to start"}, {"--start /bin/true", "without an error); its log: nothing"},
+	} {
+		if code, _, errs := benchRun(append(strings.Fields(c.args), "--data-dir", store)...); code != exitFailure || !strings.Contains(errs, c.want) {
+			t.Errorf("%s: exit code %d, %q; want %q", c.args, code, errs, c.want)
+		}
 	}
 }
 
@@ -119,6 +132,15 @@ func TestTheKeyIsNotInTheResult(t *testing.T) {
 	os.Args = []string{"ragate", "bench", "--key", "secret-1", "--against-key=secret-2"}
 	c := benchRunCmd{benchTarget: benchTarget{Key: "secret-1"}, Against: benchTarget{Key: "secret-2"}}
 	if got := c.commandLine(); got != "ragate bench --key … --against-key=…" {
+		t.Errorf("%q", got)
+	}
+	file := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(file, []byte("secret-3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	os.Args = []string{"ragate", "bench", "--serve-args=--api-key secret-3", "--key-file=" + file}
+	c = benchRunCmd{benchTarget: benchTarget{KeyFile: file}}
+	if got := c.commandLine(); strings.Contains(got, "secret-3") {
 		t.Errorf("%q", got)
 	}
 	x, err := benchTarget{URL: "http://h/", Dialect: "tei", Key: "k", KeyHeader: "x-api-key"}.target("A", "--")

@@ -193,6 +193,9 @@ func (c *configPrintCmd) Run(io streams, given *given) error {
 		if p.Value, err = c.shown(s, f.Target); err != nil {
 			return err
 		}
+		if s.Name == "score-cache" && (p.Value == cacheOn || p.Value == cacheOff) {
+			p.Secret = false // only a URL may hold a password
+		}
 		if s.Name == "embedder" || s.Name == "reranker" {
 			if decided := c.modelFlags.shown(s.Name, f.Target.String()); decided != p.Value {
 				p.Value, p.Origin = decided, "models"

@@ -65,6 +65,14 @@ func (s scoringModel) Score(ctx context.Context, query string, texts []string, o
 	for _, i := range got.Unscored {
 		out[i].Scored, out[i].Cut = false, 0
 	}
+	for _, i := range got.Partial {
+		out[i].Partial = true
+	}
+	if row != nil && o.MaxPassage { // of a text in windows it is not known whether one of them failed
+		for i := range out {
+			out[i].Partial = true
+		}
+	}
 	return out, modelUse(s.m, 0, got.Usage, got.Timing), nil
 }
 

@@ -161,6 +161,9 @@ func (f modelFlags) lineup() (lineup, []settings.Problem) {
 			if !loaded {
 				at = add(g.flag, g.flag, g.kind, g.value)
 			}
+			if !loaded && g.flag == gateEmbedderFlag && f.GateEmbedder == "" {
+				l.models[at].set.Precision = unasked(f.Precision)
+			}
 			*g.to = at
 		}
 	}
@@ -168,6 +171,17 @@ func (f modelFlags) lineup() (lineup, []settings.Problem) {
 		fail("", "no model is to be loaded: --embedder (RAGATE_EMBEDDER) and --reranker (RAGATE_RERANKER) are both %s", noModel)
 	}
 	return l, problems
+}
+
+// unasked is the precision of a model that nobody named, where this is the one that was asked for: int8 is only for graphs that were quantised
+// for it, as those that were named may be.
+func unasked(p string) inference.Precision {
+	switch p := inference.Precision(p); p {
+	case inference.INT8, inference.INT8Batched:
+		return inference.PrecisionAuto
+	default:
+		return p
+	}
 }
 
 const (

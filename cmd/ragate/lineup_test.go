@@ -84,6 +84,29 @@ func TestModelSettings(t *testing.T) {
 	}
 }
 
+// TestGateEmbedderThatNobodyNamedRuns: int8 cannot be asked of a graph that was not quantised for it. Who names the model gets the precision, or its
+// refusal.
+func TestGateEmbedderThatNobodyNamedRuns(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want inference.Precision
+	}{
+		{nil, "auto"}, {[]string{"--precision=int8"}, "auto"}, {[]string{"--precision=int8-batched"}, "auto"}, {[]string{"--precision=fp32"}, "fp32"}, {[]string{"--precision=bf16"}, "bf16"},
+		{[]string{"--precision=int8", "--gate-embedder=" + ge}, "int8"},
+	} {
+		l, problems := parse(t, "", nil, c.args...).serve.lineup()
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		if got := l.models[l.gateEmbedder]; got.ref != ge || got.set.Precision != c.want {
+			t.Errorf("%q: the gate's embedder is %s in %s, not in %s", c.args, got, got.set.Precision, c.want)
+		}
+		if got := l.models[l.embedder].set.Precision; len(c.args) > 0 && !strings.HasSuffix(c.args[0], string(got)) {
+			t.Errorf("%q: the embedder is in %s", c.args, got)
+		}
+	}
+}
+
 // TestModelProblems: everything that is wrong is named at once, with its place.
 func TestModelProblems(t *testing.T) {
 	for _, c := range []struct {

@@ -211,7 +211,7 @@ func TestPrintedConfigIsAConfig(t *testing.T) {
 	clearVariables(t)
 	t.Setenv("RAGATE_API_KEY", "desk:first-secret,second-secret")
 	t.Setenv("RAGATE_REFERENCES", "yes") // a text that YAML would take for something else
-	first := printConfig(t, "--policies=a.yaml,b: c.yaml", "--no-truncate", "--slice=1500us", "--max-items=7", "--cors-origin=https://a.example")
+	first := printConfig(t, "--policies=a.yaml,b: c.yaml", "--no-truncate", "--slice=1500us", "--max-items=7", "--cors-origin=https://a.example", "--score-cache=off")
 	if strings.Contains(first, "secret") || !strings.Contains(first, "# api-key: (set, 2 keys)  # environment") {
 		t.Errorf("keys: %s", first)
 	}
@@ -232,7 +232,7 @@ func TestPrintedConfigIsAConfig(t *testing.T) {
 	if len(a) < 30 || strings.Join(a, "\n") != strings.Join(b, "\n") {
 		t.Errorf("printed:\n%s\nfrom that file:\n%s", first, second)
 	}
-	for _, line := range []string{"truncate: false", "slice: 1.5ms", "max-items: 7", `policies: ["a.yaml","b: c.yaml"]`, `references: "yes"`} {
+	for _, line := range []string{"truncate: false", "slice: 1.5ms", "max-items: 7", `score-cache: "off"`, `policies: ["a.yaml","b: c.yaml"]`, `references: "yes"`} {
 		if !strings.Contains(second, line+"  # "+path+":") {
 			t.Errorf("%q is not from the file in:\n%s", line, second)
 		}

@@ -20,26 +20,30 @@ const MinLetters = 6
 // Multilingual in a model's languages says that it is for many, without naming them.
 const Multilingual = "multilingual"
 
-// Points of a word, and how many a language needs when all are particles: a name has up to three ("Ursula von der Leyen and de Gaulle").
+// Points of a word, and how many a language needs. A single short word is as likely a name, a borrowing or an abbreviation in an English query
+// ("car rental", French for because; "NAS drive"), and no list of those is complete: so only English is told by one. A long one suffices. When all
+// are particles, more are needed: a name has up to three ("Ursula von der Leyen and de Gaulle").
 const (
 	wordPoints     = 2
 	particlePoints = 1
+	fewest         = wordPoints + particlePoints
 	allParticles   = 4
+	longWord       = 6 // letters
 )
 
 // Detect returns the language of a query as a BCP 47 tag, or "" when it is not sure. A writing system of several languages is told as that:
 // "und-Cyrl".
 //
 // Each word of the text counts for the languages that have it as a function word, unless English has it too, and for English only when no
-// other has it. The language with the most points is the answer if it has a word that is no part of names (or many that are), no other
-// has as many, and English at most a third as many. The same is asked of English.
+// other has it. The language with the most points is the answer if it has a word that is no part of names, and a second one where that is short (or many that
+// are part of names), no other has as many, and English at most a third as many. The same is asked of English.
 func Detect(text string) string {
 	text = head(text)
 	if tag, latin := script(text); !latin {
 		return tag
 	}
 	var points [len(known)]int
-	var plain [len(known)]bool // has a word that is no particle
+	var plain, long [len(known)]bool // has a word that is no particle; has a long one
 	var buffer [32]string
 	for _, w := range textnorm.AppendWords(buffer[:0], text) {
 		in := lexicon[w]
@@ -54,7 +58,7 @@ func Detect(text string) string {
 			switch {
 			case whole&^part&(1<<i) != 0:
 				points[i] += wordPoints
-				plain[i] = true
+				plain[i], long[i] = true, long[i] || utf8.RuneCountInString(w) >= longWord
 			case part&(1<<i) != 0:
 				points[i] += particlePoints
 			}
@@ -80,7 +84,7 @@ func Detect(text string) string {
 		if next > points[english]/3 {
 			return ""
 		}
-	case points[english]*3 > points[best]:
+	case points[best] < fewest && !long[best], points[english]*3 > points[best]:
 		return ""
 	}
 	return known[best].tag

@@ -55,10 +55,12 @@ var known = [...]struct {
 
 // alsoEnglish are words of the other languages that an English query may hold too: as a word, a name, a borrowing or an abbreviation in
 // small letters. They count half and never alone, as particles do, and not for English.
-const alsoEnglish = `ai al als art bang ben bent bin bis bonjour brand chat come comment con dan das dat den der dem des die dies dim do door dos du echo em en era est et
-	fine fort gang gift gut ha hat hell hen her hoe hold hola il ist kind la las last le les lo long los mag man mas mee men merci mes met mi mist mit na
-	nett non nos nova nu ons ou over pain pan pas per plus por pour pro que rat rest rock rot rue sale sans são se sein ser set sex si sin slot son spring star
-	stem strand su sur tag tan te ten ter ton tot tu tum um un und under uw van via von vs wand war was wat wet wo y ya zip`
+const alsoEnglish = `ai al alle als art aus bang ben bent bin bis bonjour brand car ces chat chi come comment con d'être dai dal dan das dat dem den der des die dies dim dir do
+	donc door dos du durante echo elle em en encore era es est et fine fort gang gift gli gut ha hasta hat hay hell hen her hoe hola hold hun il ist ja
+	kind la las last le les lo long los mag mai man mas mee mein men merci mes met mi mia mir mis mist mit na nas nei nett noi non nos nou nova nu num ob
+	ons op ou over pain pan para pas pendant per plus poco por pour pro que qui rat rest rock rot rue sale sans se sein sem ser set sex si sia sin slot
+	son sous soy spring star stem strand su sua sur são tag tan te ten ter tes todo toe toi ton tot tout tu tum um un und under une uno usted uw van vez
+	via von vs wand war waren was wat wet wil wilt wo word y ya zip zit über`
 
 // set is which of known a word belongs to, by bits.
 type set uint16

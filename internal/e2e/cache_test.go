@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"ragate/models"
 )
 
 // series reads one series of /metrics; 0 where it is absent.
@@ -33,12 +35,17 @@ func lookups(kind, result string) string {
 
 // ran is how many rows went through the models.
 func (s *server) ran() float64 {
-	return s.series(`ragate_batch_rows_sum{model="cross-encoder/ms-marco-MiniLM-L12-v2"}`) + s.series(`ragate_batch_rows_sum{model="intfloat/e5-small-v2"}`)
+	rows := 0.0
+	for _, model := range []string{models.DefaultEmbedder, models.DefaultReranker, models.DefaultGateEmbedder} {
+		rows += s.series(fmt.Sprintf("ragate_batch_rows_sum{model=%q}", model))
+	}
+	return rows
 }
 
-var passing = regexp.MustCompile(`"id":"[^"]*",|"timings_ms":\{[^}]*\}|"cache_hits":\d+`)
+// passing is what of an answer is of one request only. Ids of chunks are not: they are the caller's.
+var passing = regexp.MustCompile(`^\{"id":"[^"]*",|"timings_ms":\{[^}]*\}|"cache_hits":\d+`)
 
-// lasting is an answer without what is of one request only.
+// lasting is an answer without it.
 func lasting(r reply) string { return string(passing.ReplaceAll(r.body, nil)) }
 
 type object = map[string]any
