@@ -73,6 +73,7 @@ type Manifest struct {
 	LowerCase *bool
 
 	MaxTokens  int               // tokens per sequence (or pair), special tokens included
+	Heads      int               // of attention; 0 when no file says it
 	Dimensions int               // of the vector, for embedders; 0 when no file says it (the session then does)
 	Pooling    Pooling           // for embedders
 	Normalize  bool              // scale the pooled vector to length 1

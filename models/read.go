@@ -91,6 +91,9 @@ type (
 		Architectures []string       `json:"architectures"`
 		MaxPositions  float64        `json:"max_position_embeddings"`
 		NPositions    float64        `json:"n_positions"`
+		Heads         int            `json:"num_attention_heads"`
+		NHeads        int            `json:"n_heads"` // DistilBERT
+		NHead         int            `json:"n_head"`  // GPT-2's name
 		HiddenSize    int            `json:"hidden_size"`
 		Dim           int            `json:"dim"`    // DistilBERT
 		NEmbd         int            `json:"n_embd"` // GPT-2's names, used by some BERT descendants
@@ -176,6 +179,7 @@ func readManifest(in folderOf) (Manifest, error) {
 	m.TokenizerPath = filepath.Join(in.dir, filepath.FromSlash(tok))
 
 	m.Kind = kindOf(cfg, hasModules, r.has("1_Pooling/config.json"))
+	m.Heads = max(cfg.Heads, cfg.NHeads, cfg.NHead, 0)
 	m.Dimensions = max(cfg.HiddenSize, cfg.Dim, cfg.NEmbd)
 	m.Labels, m.Relevant = labelsOf(cfg)
 	r.pipeline(&m, modules, hasModules)

@@ -64,10 +64,10 @@ func TestManifestFromTheModelsOwnFiles(t *testing.T) {
 					"dimensions", m.Dimensions, 384, "type", m.ModelType, "bert", "notes", len(m.Notes), 0, "prompts", len(m.Prompts), 0)
 			}},
 		"positions of RoBERTa's family start at 2": {
-			[]string{"config.json", `{"model_type":"xlm-roberta","architectures":["XLMRobertaModel"],"hidden_size":1024,"max_position_embeddings":8194}`,
+			[]string{"config.json", `{"model_type":"xlm-roberta","architectures":["XLMRobertaModel"],"hidden_size":1024,"num_attention_heads":16,"max_position_embeddings":8194}`,
 				"tokenizer_config.json", `{"model_max_length":1000000000000000019884624838656}`, "1_Pooling/config.json", poolCLS},
 			func(m models.Manifest) string {
-				return differ("tokens", m.MaxTokens, 8192, "pooling", m.Pooling, models.PoolCLS, "dimensions", m.Dimensions, 1024)
+				return differ("tokens", m.MaxTokens, 8192, "heads", m.Heads, 16, "pooling", m.Pooling, models.PoolCLS, "dimensions", m.Dimensions, 1024)
 			}},
 		"mpnet too, and the tokenizer says less than the positions": {
 			[]string{"config.json", `{"model_type":"mpnet","architectures":["MPNetModel"],"max_position_embeddings":514}`, "tokenizer_config.json", `{"model_max_length":384}`, "1_Pooling/config.json", poolMean},
@@ -84,10 +84,10 @@ func TestManifestFromTheModelsOwnFiles(t *testing.T) {
 				return differ("normalize", m.Normalize, false, "kind", m.Kind, models.KindEmbedder)
 			}},
 		"a Dense layer after the pooling": {
-			[]string{"modules.json", modulesDense, "1_Pooling/config.json", poolMean, "0_Transformer/config.json", `{"model_type":"distilbert","dim":768,"max_position_embeddings":512}`,
+			[]string{"modules.json", modulesDense, "1_Pooling/config.json", poolMean, "0_Transformer/config.json", `{"model_type":"distilbert","dim":768,"n_heads":12,"max_position_embeddings":512}`,
 				"0_Transformer/tokenizer.json", "{}", "tokenizer.json", "-", "0_Transformer/sentence_distilbert_config.json", `{"max_seq_length":128}`},
 			func(m models.Manifest) string {
-				return differ("layers", fmt.Sprint(m.ExtraLayers), "[Dense]", "dimensions", m.Dimensions, 0, "tokens", m.MaxTokens, 128, "tokenizer", filepath.Base(filepath.Dir(m.TokenizerPath)), "0_Transformer", "type", m.ModelType, "distilbert")
+				return differ("layers", fmt.Sprint(m.ExtraLayers), "[Dense]", "dimensions", m.Dimensions, 0, "heads", m.Heads, 12, "tokens", m.MaxTokens, 128, "tokenizer", filepath.Base(filepath.Dir(m.TokenizerPath)), "0_Transformer", "type", m.ModelType, "distilbert")
 			}},
 		"prompts": {
 			[]string{"config_sentence_transformers.json", `{"prompts":{"query":"Represent this: ","document":""},"default_prompt_name":null}`, "1_Pooling/config.json", poolMean},

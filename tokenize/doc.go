@@ -13,6 +13,10 @@
 // Other families than WordPiece and Unigram (BPE, WordLevel) are refused. With a Unigram tokenizer the first tokens of a text can
 // depend on its end, where a word does not end before; then that much is read even if only the first tokens are asked for.
 //
+// The files are named after what they are for: wordpiece*.go and parsewordpiece.go for the one family, unigram*.go, sentencepiece.go and
+// parseunigram.go for the other; what both share (added tokens, templates, properties of characters) has neither in its name. Each family has
+// two ways with the same ids: a fast one over the text in one pass (wordpiecerun.go, unigramrun.go), and the reference's steps one by one, which keep places.
+//
 // What it is not for: finding or fetching tokenizer files (it knows no files), forming batches, padding. The padding and
 // truncation sections that some tokenizer.json files carry are ignored on purpose, but for the padding token: limits belong to the caller.
 package tokenize

@@ -2,6 +2,7 @@ package tokenize
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -14,11 +15,14 @@ func parseObject(field string, b []byte) (fields, error) {
 	if ok {
 		return f, nil
 	}
-	var slow fields // what is wrong with it, encoding/json says
-	if err := json.Unmarshal(b, &slow); err != nil {
-		return nil, &InvalidError{field, "not a JSON object: " + err.Error()}
+	if field != "" && len(b) == 0 {
+		return nil, &InvalidError{field, "missing"}
 	}
-	return nil, &InvalidError{field, "not a JSON object"}
+	var broken *json.SyntaxError
+	if err := json.Unmarshal(b, new(any)); errors.As(err, &broken) { // what is wrong with it, encoding/json says
+		return nil, &InvalidError{field, fmt.Sprintf("not JSON: %v, at byte %d", err, broken.Offset)}
+	}
+	return nil, &InvalidError{field, "not a JSON object: " + show(b)}
 }
 
 // splitObject fails on objects that are broken, and on ones that are too strange for it: names with escapes.

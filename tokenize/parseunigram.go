@@ -127,8 +127,8 @@ func parseSteps(path string, b json.RawMessage, steps []step) ([]step, error) {
 		if err := f.only(path, "Prepend", "type", "prepend"); err != nil {
 			return nil, err
 		}
-		if s.prepend == "" {
-			return steps, nil
+		if s.prepend == "" { // the reference loses the place of the first character
+			return nil, &UnsupportedError{path + ".prepend", `""`, "a text, or no Prepend"}
 		}
 	default:
 		return nil, &UnsupportedError{path + ".type", show(f["type"]), "with a Unigram model: " + knownSteps}

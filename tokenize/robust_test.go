@@ -358,9 +358,20 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s = %v: error %v (%q), want one about %q", c.path, c.value, err, got, c.field)
 		}
 	}
-	for _, text := range []string{"", "{", "[]", "null", "{\"model\": \"\xff\"}", "3"} {
-		if tk, err := Parse([]byte(text)); err == nil || tk != nil {
-			t.Errorf("%q was accepted", text)
+	for text, want := range map[string]string{
+		"":                                     "tokenizer: not JSON: unexpected end of JSON input, at byte 0",
+		"{":                                    "tokenizer: not JSON: unexpected end of JSON input, at byte 1",
+		"{\"version\": \"1.0\" \"model\": {}}": "tokenizer: not JSON: invalid character '\"' after object key:value pair, at byte 19",
+		"[]":                                   "tokenizer: not a JSON object: []",
+		"null":                                 "tokenizer: not a JSON object: null",
+		"3":                                    "tokenizer: not a JSON object: 3",
+		"{\"model\": \"\xff\"}":                "tokenizer: not UTF-8",
+		"{}":                                   "tokenizer: model: missing",
+		"{\"model\": null}":                    "tokenizer: model: not a JSON object: null",
+		"{\"model\": [1, 2]}":                  "tokenizer: model: not a JSON object: [1,2]",
+	} {
+		if tk, err := Parse([]byte(text)); err == nil || tk != nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
 }

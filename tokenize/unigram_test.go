@@ -395,6 +395,8 @@ func TestUnigramRefusals(t *testing.T) {
 		{norm(obj{"type": "Replace", "pattern": obj{"String": ""}, "content": " "}), "normalizer.pattern"},
 		{norm(obj{"type": "Replace", "pattern": obj{"String": "a"}}), "!normalizer.content"},
 		{norm(obj{"type": "Strip"}), "!normalizer.strip_left"},
+		{norm(obj{"type": "Prepend"}), "!normalizer.prepend"},
+		{norm(obj{"type": "Prepend", "prepend": ""}), "normalizer.prepend"},
 		{pre(obj{"type": "ByteLevel"}), "pre_tokenizer.type"},
 		{pre(obj{"type": "Metaspace"}), "!pre_tokenizer.replacement"},
 		{pre(obj{"type": "Metaspace", "replacement": "ab"}), "!pre_tokenizer.replacement"},

@@ -32,7 +32,7 @@ type modelFlags struct {
 	GateReranker    string            `name:"gate-reranker" env:"RAGATE_GATE_RERANKER" placeholder:"MODEL" help:"Cross-encoder of the chunk gate: a model as above, or none, which turns the gate off. Default: the reranker."`
 	Provider        string            `env:"RAGATE_PROVIDER" default:"auto" enum:"auto,cpu,openvino,cuda,tensorrt" help:"Execution provider: ${enum}. One asked for by name that cannot run stops the start. ('${default}')"`
 	Precision       string            `env:"RAGATE_PRECISION" default:"auto" enum:"auto,fp32,bf16,int8,int8-batched" help:"Arithmetic: ${enum}. ('${default}')"`
-	MaxTokens       int               `env:"RAGATE_MAX_TOKENS" range:"1.." zero:"the model's limit" placeholder:"N" help:"Tokens per sequence or pair. Default, and the most: the model's."`
+	MaxTokens       int               `env:"RAGATE_MAX_TOKENS" range:"1.." zero:"the model's limit" placeholder:"N" help:"Tokens per sequence or pair. Default, and the most: the model's. A value beyond every model's is refused."`
 	MaxQueuedTokens int               `env:"RAGATE_MAX_QUEUED_TOKENS" range:"1.." default:"262144" placeholder:"N" help:"Tokens that one client may have waiting while no other has any; of all together less than twice as many. A request beyond is refused whole. ('${default}')"`
 	MaxBatchTokens  int               `env:"RAGATE_MAX_BATCH_TOKENS" range:"1.." zero:"the default" placeholder:"N" help:"Padded tokens of one batch. Default: from the measured rate, so that a batch takes a slice."`
 	Slice           time.Duration     `env:"RAGATE_SLICE" range:"1ns.." default:"20ms" placeholder:"TIME" help:"How long one batch may take on one stream. ('${default}')"`

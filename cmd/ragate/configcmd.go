@@ -144,6 +144,7 @@ func (c serveFlags) checkStore(ctx context.Context, wrong, odd func(error)) {
 			loads[i] = manifest
 		}
 	}
+	wrong(line.checkTokens(line.needed(want{all: true}), loads))
 	if len(loads) == len(line.models) {
 		_, warning, err := fit(line.loadings(line.needed(want{all: true}), loads))
 		wrong(err)

@@ -67,6 +67,9 @@ func openDevice(ctx context.Context, sf storeFlags, mf modelFlags, o opening) (d
 	if err != nil {
 		return d, err
 	}
+	if err := line.checkTokens(order, manifests); err != nil {
+		return d, err
+	}
 	loads := line.loadings(order, manifests)
 	expected, warning, err := fit(loads)
 	if err != nil {
@@ -87,6 +90,9 @@ func openDevice(ctx context.Context, sf storeFlags, mf modelFlags, o opening) (d
 	})
 	if err := d.load(ctx, line, loads, o.step); err != nil {
 		return d, err
+	}
+	if warning := d.longRows(loads); warning != "" {
+		o.log.Warn("memory", "warning", warning)
 	}
 	o.step("running the common shapes once")
 	return d, d.engine.Start(ctx)
@@ -142,6 +148,17 @@ func (d *device) load(ctx context.Context, line lineup, loads []loading, step fu
 	d.embedder, d.reranker = by[line.embedder], by[line.reranker] // nothing stands at none
 	d.gateEmbedder, d.gateReranker = by[line.gateEmbedder], by[line.gateReranker]
 	return nil
+}
+
+// longRows warns where the longest rows that the models take may need more memory than there is. loads are in the order of models.
+func (d *device) longRows(loads []loading) string {
+	var all []attention
+	for i, m := range d.models {
+		info := m.Info()
+		all = append(all, attention{info.ID, info.Provider, loads[i].manifest.Heads, info.MaxTokens, info.BatchTokens, info.Streams})
+	}
+	limit, from := memoryLimit(os.ReadFile)
+	return judgeAttention(all, d.expected, limit, from)
 }
 
 // close frees engine and runtime, in that order. It waits for native calls in flight; ctx bounds how long admitted work may go on.

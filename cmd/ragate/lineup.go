@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -39,6 +40,8 @@ type chosen struct {
 	ref   string
 	where string // what asks for it, for messages; "" for the two settings that always do
 	set   inference.Settings
+
+	ownTokens bool // set.MaxTokens is this model's alone, and not that of all
 }
 
 // String is what messages call it.
@@ -68,6 +71,7 @@ func (f modelFlags) lineup() (lineup, []settings.Problem) {
 	marked := map[models.Kind]int{}
 	for i, r := range f.Models {
 		c := chosen{name: r.Values["name"], kind: models.Kind(r.Values["kind"]), ref: r.Values["model"], where: r.Where, set: f.overlaid(r)}
+		_, c.ownTokens = r.Values["max-tokens"]
 		l.models = append(l.models, c)
 		if e, ok := catalogued(c.ref); ok && c.kind != models.KindUnknown && e.Kind != c.kind {
 			fail(c.where, "%s: %s is %s, and kind says %s", c, e.ID, article(e.Kind), c.kind)
@@ -286,6 +290,33 @@ func (f modelFlags) shown(name, value string) string {
 		return noModel
 	}
 	return l.models[at].String()
+}
+
+// checkTokens refuses limits that no model could keep: one model's beyond what its files and positions allow, and that of all models beyond
+// every one's. As a bound for models of several lengths the latter may lie between them; models that take less keep their own. manifests are
+// by the place in the lineup. The error names all.
+func (l lineup) checkTokens(order []int, manifests map[int]models.Manifest) error {
+	var errs []error
+	common, longest := 0, 0 // the limit of all, and the most that a model under it takes
+	for _, i := range order {
+		m, ok := manifests[i]
+		if !ok {
+			continue
+		}
+		c := l.models[i]
+		if !c.ownTokens {
+			common, longest = c.set.MaxTokens, max(longest, m.MaxTokens)
+			continue
+		}
+		if c.set.MaxTokens > m.MaxTokens {
+			errs = append(errs, fmt.Errorf("%s: max-tokens of %s is %d, and the model takes at most %d: set %d or less, or 0 for the model's limit",
+				c.where, c, c.set.MaxTokens, m.MaxTokens, m.MaxTokens))
+		}
+	}
+	if longest > 0 && common > longest {
+		errs = append(errs, fmt.Errorf("--max-tokens (RAGATE_MAX_TOKENS) is %d, and no model takes more than %d: set %d or less, or 0 for each model's limit", common, longest, longest))
+	}
+	return errors.Join(errs...)
 }
 
 // identityOf is what makes two models of a lineup the same one: loaded once, under both names.

@@ -296,3 +296,76 @@ func TestJudgeMemory(t *testing.T) {
 		}
 	}
 }
+
+func TestLimitsBeyondTheModels(t *testing.T) {
+	short, long := models.Manifest{MaxTokens: 512}, models.Manifest{MaxTokens: 8192}
+	for name, c := range map[string]struct {
+		models    []chosen
+		manifests map[int]models.Manifest
+		want      []string // all in the error; none: no error
+	}{
+		"no limit":                     {[]chosen{{}}, map[int]models.Manifest{0: short}, nil},
+		"at the limit":                 {[]chosen{{set: inference.Settings{MaxTokens: 512}}}, map[int]models.Manifest{0: short}, nil},
+		"beyond the only model's":      {[]chosen{{set: inference.Settings{MaxTokens: 513}}}, map[int]models.Manifest{0: short}, []string{"--max-tokens (RAGATE_MAX_TOKENS) is 513", "more than 512", "0 for each model's limit"}},
+		"between two models":           {[]chosen{{set: inference.Settings{MaxTokens: 2048}}, {set: inference.Settings{MaxTokens: 2048}}}, map[int]models.Manifest{0: short, 1: long}, nil},
+		"beyond both":                  {[]chosen{{set: inference.Settings{MaxTokens: 9000}}, {set: inference.Settings{MaxTokens: 9000}}}, map[int]models.Manifest{0: short, 1: long}, []string{"is 9000", "more than 8192"}},
+		"one model's own":              {[]chosen{{name: "a", where: "models[0]", ownTokens: true, set: inference.Settings{MaxTokens: 1024}}, {}}, map[int]models.Manifest{0: short, 1: long}, []string{"models[0]: max-tokens of a is 1024", "at most 512", "512 or less"}},
+		"one model's own, the model's": {[]chosen{{name: "a", where: "models[0]", ownTokens: true}, {}}, map[int]models.Manifest{0: short, 1: long}, nil},
+		"a model that is not there":    {[]chosen{{set: inference.Settings{MaxTokens: 9000}}}, nil, nil},
+	} {
+		l := lineup{models: c.models}
+		order := make([]int, len(c.models))
+		for i := range order {
+			order[i] = i
+		}
+		err := l.checkTokens(order, c.manifests)
+		if (err != nil) != (len(c.want) > 0) {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, word := range c.want {
+			if !strings.Contains(fmt.Sprint(err), word) {
+				t.Errorf("%s: %v lacks %q", name, err, word)
+			}
+		}
+	}
+	l, problems := parse(t, "models:\n  - {name: a, kind: embedder, model: org/a, max-tokens: 128}\n  - {name: b, kind: embedder, model: org/b}\nmax-tokens: 256\n", nil).serve.lineup()
+	if len(problems) > 0 || len(l.models) != 2 || !l.models[0].ownTokens || l.models[1].ownTokens {
+		t.Errorf("%v, %+v", problems, l.models)
+	}
+}
+
+func TestJudgeAttention(t *testing.T) {
+	const mb = 1 << 20
+	bge := attention{model: "bge-m3", provider: "cpu", heads: 16, limit: 8192, batch: 4096, streams: 2}
+	if got := bge.bytes(); got != 2*8192*mb {
+		t.Errorf("%d MB", inMB(got))
+	}
+	small := attention{model: "e5", provider: "cpu", heads: 12, limit: 512, batch: 4096, streams: 2}
+	if got := small.bytes(); got != 384*mb { // 8 rows at once
+		t.Errorf("%d MB", inMB(got))
+	}
+	elsewhere, unknown := bge, bge
+	elsewhere.provider, unknown.heads = "openvino", 0
+	for name, c := range map[string]struct {
+		all   []attention
+		limit int64
+		warn  bool
+	}{
+		"too long":         {[]attention{small, bge}, 16000, true},
+		"enough":           {[]attention{small, bge}, 24000, false},
+		"no limit known":   {[]attention{bge}, 0, false},
+		"another provider": {[]attention{elsewhere}, 1000, false},
+		"heads not known":  {[]attention{unknown}, 1000, false},
+		"short rows":       {[]attention{small}, 2000, false},
+	} {
+		got := judgeAttention(c.all, 1200*mb, c.limit*mb, "the machine's memory")
+		if (got != "") != c.warn {
+			t.Errorf("%s: %q", name, got)
+		}
+		for _, word := range []string{"8192 tokens", "16384 MB", "2 streams of bge-m3", "1200 MB", "the machine's memory is 16000 MB", "--max-tokens (RAGATE_MAX_TOKENS)"} {
+			if c.warn && !strings.Contains(got, word) {
+				t.Errorf("%s: %q lacks %q", name, got, word)
+			}
+		}
+	}
+}

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+
+	"ragate/inference/ort"
 )
 
 // Memory: what the process has, what it may have, and what models are expected to take.
@@ -172,4 +174,38 @@ func fit(loads []loading) (expected int64, warning string, err error) {
 	limit, from := memoryLimit(os.ReadFile)
 	warning, err = judgeMemory(files, expected, limit, from)
 	return expected, warning, err
+}
+
+// attention is what decides how much memory a loaded model's longest rows take while they are in work.
+type attention struct {
+	model, provider string
+	heads           int // 0: unknown
+	limit, batch    int // tokens of a row and padded tokens of a batch, at most
+	streams         int
+}
+
+// bytes is what the attention of so many streams holds at once: on the cpu provider, which writes it out, the logits and the weights of a
+// layer, in float32, for each pair of tokens, head and row. Other providers work through it in parts.
+func (a attention) bytes() int64 {
+	if a.provider != string(ort.CPU) {
+		return 0
+	}
+	const perPair = 2 * 4
+	return perPair * int64(a.heads) * int64(a.limit) * int64(max(a.limit, a.batch)) * int64(a.streams)
+}
+
+// judgeAttention warns where the longest rows of the hungriest model do not fit beside what all models are expected to take. Two models'
+// do not add up: a worker runs one batch at a time. A limit of 0 is unknown.
+func judgeAttention(all []attention, expected, limit int64, from string) string {
+	var most attention
+	for _, a := range all {
+		if a.bytes() > most.bytes() {
+			most = a
+		}
+	}
+	if limit == 0 || most.bytes() == 0 || expected+most.bytes() <= limit/10*9 {
+		return ""
+	}
+	return fmt.Sprintf("texts of %d tokens may take %d MB in work on the %d streams of %s, beside about %d MB for the models, and %s is %d MB: the system may end this process; lower --max-tokens (RAGATE_MAX_TOKENS) or --streams (RAGATE_STREAMS), or raise the limit",
+		most.limit, inMB(most.bytes()), most.streams, most.model, inMB(expected), from, inMB(limit))
 }

@@ -162,7 +162,7 @@ func (c modelsVerifyCmd) Run(io streams) error {
 		errs = append(errs, fmt.Errorf("%d of %d are not as recorded: remove the changed files and fetch them again with `ragate models pull`, or `ragate setup`", bad, len(reports)))
 	}
 	if len(wrong) > 0 {
-		errs = append(errs, fmt.Errorf("the tokenizer of %s gives other ids than the reference, or cannot be used: vectors and scores would be wrong, do not serve it", strings.Join(wrong, ", ")))
+		errs = append(errs, fmt.Errorf("the tokenizer of %s gives other ids than the reference, or could not be used or compared: vectors and scores may be wrong, do not serve it before that is put right", strings.Join(wrong, ", ")))
 	}
 	if len(errs) == 2 {
 		return fmt.Errorf("%w; %w", errs[0], errs[1])
