@@ -1,6 +1,6 @@
 # ragate on CPUs. docs/operations.md says how to run it.
 #
-#   docker build -t ragate .                                      with both default models in the image
+#   docker build -t ragate .                                      with the default models in the image
 #   docker build -t ragate --build-arg BAKE_MODELS=0 .            without: models come from a volume on /models, or from the hub
 #   docker build -t ragate:setup --target setup .                 python3 and pip beside the program: fills a volume by `ragate setup`
 #

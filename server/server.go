@@ -29,6 +29,7 @@ type Model interface {
 // Engine is what the models' side offers once it is loaded and warmed.
 type Engine struct {
 	Models   []Model                // listed in this order; the first of each kind serves requests that name none
+	Unlisted []Model                // behind them: loaded for a gate alone, in /info and usable by name, but not among those that clients are offered
 	Stats    func() inference.Stats // for the metrics; nil: no queue gauges
 	Gates    Gates                  // may be empty: then every policy is unknown
 	Cache    func() CacheStats      // what need not be computed twice; nil: there is no cache
@@ -138,9 +139,12 @@ func (s *Server) SetStarting(reason string) { s.life.setStarting(reason) }
 
 // SetReady begins to accept work for the engine's models. It has no effect once the server is draining.
 func (s *Server) SetReady(e Engine) {
-	models := make([]loaded, len(e.Models))
-	for i, m := range e.Models {
-		models[i] = loaded{m, m.Info()}
+	models := make([]loaded, 0, len(e.Models)+len(e.Unlisted))
+	for _, m := range e.Models {
+		models = append(models, loaded{Model: m, info: m.Info()})
+	}
+	for _, m := range e.Unlisted {
+		models = append(models, loaded{Model: m, info: m.Info(), unlisted: true})
 	}
 	s.metrics.publish(models, s.cfg.MaxTokens)
 	s.life.setReady(models, e)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,6 +118,31 @@ func TestEveryDialectChoosesItsModel(t *testing.T) {
 	_, body := ask("/v1/models", "")
 	if err := json.Unmarshal([]byte(body), &list); err != nil || fmt.Sprint(list.Data) != "[{e1 true} {r1 true} {e2 false} {r2 false}]" {
 		t.Errorf("/v1/models: %v %v", list.Data, err)
+	}
+}
+
+// TestUnlisted: what is loaded for a gate alone is not offered, and answers by its name. /info has it.
+func TestUnlisted(t *testing.T) {
+	ask := severalServer(t, Engine{Models: []Model{namedStub(inference.KindEmbedder, "e1", 0.25), namedStub(inference.KindReranker, "r1", 1)}, Unlisted: []Model{namedStub(inference.KindEmbedder, "g1", 0.5, "org/g")}})
+	for path, want := range map[string][]string{"/v1/models": {"e1", "r1"}, "/info": {"e1", "r1", "g1"}} {
+		_, body := ask(path, "")
+		var list struct{ Data, Models []struct{ ID string } }
+		if err := json.Unmarshal([]byte(body), &list); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, m := range append(list.Data, list.Models...) {
+			got = append(got, m.ID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s lists %q, want %q", path, got, want)
+		}
+	}
+	if code, body := ask("/v1/models/org/g", ""); code != 200 || !strings.Contains(body, `"id":"g1"`) {
+		t.Errorf("the model by its name: %d %s", code, body)
+	}
+	if code, body := ask("/v1/embeddings", `{"input":"x","model":"g1"}`); code != 200 || !strings.Contains(body, "0.5") {
+		t.Errorf("a vector of it: %d %s", code, body)
 	}
 }
 

@@ -18,7 +18,8 @@ const interactiveBytes = 1024
 // loaded is a model with what it said of itself when it was handed over.
 type loaded struct {
 	Model
-	info inference.Info
+	info     inference.Info
+	unlisted bool // see Engine.Unlisted
 }
 
 func (m loaded) is(name string) bool {

@@ -19,7 +19,7 @@ PYTHONPATH="$data/python" "$python" tools/bench_tokenizer.py --rounds 5
 multilingual=$data/models/intfloat--multilingual-e5-small/tokenizer.json
 if [ -f "$multilingual" ]; then
 	echo
-	echo "== Tokenizer of the multilingual model (there after make setup-multilingual)"
+	echo "== Tokenizer of the multilingual model"
 	PYTHONPATH="$data/python" "$python" tools/bench_tokenizer.py --rounds 5 --multilingual "$multilingual"
 fi
 

@@ -70,11 +70,11 @@ def dockerignore(path):
     patterns = []
     for line in pathlib.Path(path).read_text().splitlines():
         if line and not line.startswith("#"):
-            expression = "".join({"**/": "(.*/)?", "**": ".*", "*": "[^/]*"}.get(part, re.escape(part)) for part in re.split(r"(\*\*/|\*\*|\*)", line))
+            expression = "".join({"**/": "(.*/)?", "**": ".*", "*": "[^/]*"}.get(part, re.escape(part)) for part in re.split(r"(\*\*/|\*\*|\*)", line.removeprefix("!")))
             patterns.append((line, re.compile(f"^{expression}(/.*)?$")))
     for file in needed + ["go.mod", "go.sum"]:
-        for line, expression in patterns:
-            expect(not expression.match(file), f"{path}: {line} leaves out {file}, which the program is built from")
+        last = next((line for line, expression in reversed(patterns) if expression.match(file)), "!")  # the last one decides
+        expect(last.startswith("!"), f"{path}: {last} leaves out {file}, which the program is built from")
 
 
 def objects(path):

@@ -23,6 +23,7 @@ type device struct {
 	// nil where there is none, or none was wanted.
 	embedder, reranker         *inference.Model // of requests that name none
 	gateEmbedder, gateReranker *inference.Model
+	own                        *inference.Model // the gate's by default, which no setting names
 
 	expected int64    // bytes that the process is expected to take, see expectedBytes
 	keep     *keeping // answers of the models; nil: none are kept
@@ -141,6 +142,9 @@ func (d *device) load(ctx context.Context, line lineup, loads []loading, step fu
 			return c.blame(err)
 		}
 		d.models = append(d.models, m)
+		if c.own { // no other is, and it is loaded for nothing else
+			d.own = m
+		}
 		for _, i := range ld.chosen {
 			by[i] = m
 		}

@@ -39,6 +39,7 @@ type chosen struct {
 	kind  models.Kind
 	ref   string
 	where string // what asks for it, for messages; "" for the two settings that always do
+	own   bool   // nobody named it: a gate's by default, which clients are not offered
 	set   inference.Settings
 
 	ownTokens bool // set.MaxTokens is this model's alone, and not that of all
@@ -166,6 +167,7 @@ func (f modelFlags) lineup() (lineup, []settings.Problem) {
 				at = add(g.flag, g.flag, g.kind, g.value)
 			}
 			if !loaded && g.flag == gateEmbedderFlag && f.GateEmbedder == "" {
+				l.models[at].own = true
 				l.models[at].set.Precision = unasked(f.Precision)
 			}
 			*g.to = at

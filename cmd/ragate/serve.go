@@ -168,7 +168,11 @@ func (c serveCmd) start(ctx context.Context, p *process) (*device, error) {
 func (d *device) served(g server.Gates) server.Engine {
 	e := server.Engine{Stats: d.engine.Stats, Gates: g, Resident: residentBytes}
 	for _, m := range d.models {
-		e.Models = append(e.Models, d.keep.front(m))
+		if served := d.keep.front(m); m == d.own {
+			e.Unlisted = append(e.Unlisted, served)
+		} else {
+			e.Models = append(e.Models, served)
+		}
 	}
 	if d.keep != nil {
 		e.Cache = d.keep.stats

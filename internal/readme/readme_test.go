@@ -248,7 +248,7 @@ func TestEveryCommandOfTheReadme(t *testing.T) {
 			}
 		}},
 		{match: `bin/ragate models list`, run: func(cmd string) {
-			for _, id := range []string{"intfloat/e5-small-v2", "cross-encoder/ms-marco-MiniLM-L12-v2", "cross-encoder/ms-marco-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"} {
+			for _, id := range []string{"intfloat/e5-small-v2", "cross-encoder/ms-marco-MiniLM-L12-v2", "cross-encoder/ms-marco-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2", "intfloat/multilingual-e5-small"} {
 				if out := s.output(cmd); !strings.Contains(out, id) {
 					t.Errorf("%s does not list %s:\n%s", cmd, id, out)
 				}
