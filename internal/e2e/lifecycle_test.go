@@ -214,8 +214,8 @@ func TestSecondStart(t *testing.T) {
 	}
 	first := run(environment(t, dir))
 	var measured map[string]any
-	if err := json.Unmarshal(first.measured, &measured); err != nil || len(measured) != 2 {
-		t.Fatalf("measured.json holds %d models, want 2: %v", len(measured), err)
+	if err := json.Unmarshal(first.measured, &measured); err != nil || len(measured) != 3 {
+		t.Fatalf("measured.json holds %d models, want 3: %v", len(measured), err)
 	}
 	// Nothing answers at port 9 of this machine, and no program is on this PATH.
 	nowhere := "http://127.0.0.1:9"
@@ -227,7 +227,7 @@ func TestSecondStart(t *testing.T) {
 	if !bytes.Equal(first.measured, second.measured) {
 		t.Errorf("the second start measured again:\n%s\n%s", first.measured, second.measured)
 	}
-	// What a batch may hold follows from the pace, which every start measures anew.
+	// What a batch may hold follows from the pace, which every start measures anew, as it does the memory.
 	for _, info := range []map[string]any{first.info, second.info} {
 		models, _ := info["models"].([]any)
 		for _, m := range append([]any{info}, models...) {
@@ -235,10 +235,12 @@ func TestSecondStart(t *testing.T) {
 				t.Errorf("max_batch_tokens is %v in %v", n, m)
 			}
 			delete(m.(map[string]any), "max_batch_tokens")
+			delete(m.(map[string]any), "memory_mb")
 		}
-		if len(models) != 2 {
-			t.Errorf("/info lists %d models, want 2", len(models))
+		if len(models) != 3 {
+			t.Errorf("/info lists %d models, want 3", len(models))
 		}
+		delete(info, "memory")
 	}
 	if !reflect.DeepEqual(first.info, second.info) {
 		t.Errorf("/info differs:\n%v\n%v", first.info, second.info)
@@ -293,7 +295,7 @@ func TestDamagedModel(t *testing.T) {
 		}) {
 			t.Errorf("models verify: exit code %d\n%s%s", r.code, r.stdout, r.stderr)
 		}
-		oneLine(t, r.stderr, "1 of 3", "ragate setup")
+		oneLine(t, r.stderr, "1 of 4", "ragate setup")
 		copyFile(name, whole)
 	}
 	if r := command(t, env, "", "models", "verify"); r.code != 0 || strings.Contains(r.stdout, "changed") {

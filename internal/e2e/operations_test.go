@@ -385,7 +385,7 @@ func TestStartsThatFail(t *testing.T) {
 		{"a tokenizer cut short", []string{"--embedder", folder("tokenizer", rewrite("tokenizer.json", func(b []byte) []byte { return b[:len(b)/2] }))}, 1, []string{"tokenizer.json"}},
 		{"a folder without a tokenizer", []string{"--embedder", folder("none", func(dir string) { os.Remove(filepath.Join(dir, "tokenizer.json")) })}, 1, []string{"tokenizer.json"}},
 		{"a model of the other kind", []string{"--reranker", whole}, 1, []string{"embedder"}},
-		{"a gate embedder of the other kind", []string{"--gate-embedder", "cross-encoder/ms-marco-MiniLM-L12-v2"}, 1, []string{"--gate-embedder", "reranker"}},
+		{"a gate embedder of the other kind", []string{"--gate-embedder", "cross-encoder/ms-marco-MiniLM-L12-v2"}, 2, []string{"--gate-embedder", "reranker"}},
 		{"a TLS key of another certificate", []string{"--tls-cert", at("crt"), "--tls-key", at("other")}, 2, []string{at("crt"), at("other"), "match"}},
 		{"no TLS key", []string{"--tls-cert", at("crt")}, 2, []string{"--tls-cert", "--tls-key"}},
 		{"no such TLS file", []string{"--tls-cert", at("crt"), "--tls-key", at("absent")}, 2, []string{at("absent")}},
