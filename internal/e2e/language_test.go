@@ -71,7 +71,7 @@ func TestOtherLanguages(t *testing.T) {
 			Languages []string
 		}
 	}](s.ask("/v1/models", nil))
-	if err != nil || len(listed.Data) != 3 || fmt.Sprint(listed.Data[0].Languages, listed.Data[1].Languages, listed.Data[2].Languages) != "[en] [en] [multilingual]" {
+	if err != nil || len(listed.Data) != 2 || fmt.Sprint(listed.Data[0].Languages, listed.Data[1].Languages) != "[en] [en]" {
 		t.Errorf("/v1/models: %+v, %v", listed, err)
 	}
 	if e, r := s.info(); fmt.Sprint(e.Languages, r.Languages) != "[en] [en]" {
