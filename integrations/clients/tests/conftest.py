@@ -80,10 +80,10 @@ STRICT_ITEMS, STRICT_DOCUMENTS, STRICT_BYTES = 16, 200, 1 << 20
 
 @pytest.fixture(scope="session")
 def strict(tmp_path_factory):
-    """A server with a key, small limits and no cutting: for errors."""
+    """A server with a key, small limits and no cutting: for errors. What a cache knows would go past the full queue."""
     yield from _run(
         tmp_path_factory.mktemp("strict"), key="a-key-of-the-clients", RAGATE_TRUNCATE="false", RAGATE_MAX_ITEMS=str(STRICT_ITEMS),
-        RAGATE_MAX_DOCUMENTS=str(STRICT_DOCUMENTS), RAGATE_MAX_BODY_BYTES=str(STRICT_BYTES), RAGATE_MAX_QUEUED_TOKENS="2048",
+        RAGATE_MAX_DOCUMENTS=str(STRICT_DOCUMENTS), RAGATE_MAX_BODY_BYTES=str(STRICT_BYTES), RAGATE_MAX_QUEUED_TOKENS="2048", RAGATE_SCORE_CACHE="off",
     )
 
 

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import threading
 import time
-import uuid
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple
 
@@ -134,8 +133,7 @@ class Server:
     def flooded(self, documents: int = 40) -> Iterator[None]:
         """While this is open the queue is full of one large request; it empties by itself."""
         text = "the contract ends one month after notice was given in writing, " * 30
-        turn = uuid.uuid4()  # scores of texts that were seen before would come out of the cache, past the queue
-        body = {"query": "when does it end", "documents": [f"{turn} {i} {text}" for i in range(documents)]}
+        body = {"query": "when does it end", "documents": [f"{i} {text}" for i in range(documents)]}
         answers: List[int] = []
         flood = threading.Thread(target=lambda: answers.append(self.raw.post("/v1/rerank", json=body).status_code))
         flood.start()
