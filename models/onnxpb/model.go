@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -278,7 +277,10 @@ func (m *Model) Append(dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	b := bytes.NewBuffer(slices.Grow(dst, total))
+	if cap(dst)-len(dst) < total { // once, to the size: slices.Grow takes the memory twice under the race detector
+		dst = append(make([]byte, 0, len(dst)+total), dst...)
+	}
+	b := bytes.NewBuffer(dst)
 	_, err = m.WriteTo(b) // a buffer takes everything
 	return b.Bytes(), err
 }
