@@ -62,6 +62,15 @@ func patience(deadline time.Time) time.Time {
 	return time.Now().Add(time.Until(deadline) / 2)
 }
 
+// keys are those of the texts within a scope.
+func keys(s cache.Scope, texts []string) []cache.Key {
+	out := make([]cache.Key, len(texts))
+	for i, text := range texts {
+		out[i] = s.Key(text)
+	}
+	return out
+}
+
 // truncation is what of t an answer depends on.
 func (m *Model) truncation(t inference.Truncation) string {
 	limit := t.MaxTokens
@@ -78,12 +87,9 @@ func (m *Model) Embed(ctx context.Context, r inference.EmbedRequest) (*inference
 	}
 	scope := cache.NewScope("embedding 1", m.print, m.owner(r.Client), r.Prompt, strconv.FormatBool(r.SkipNormalize), m.truncation(r.Truncation))
 	// A single text that somebody waits for does not wait for the end of a list that holds it too: it would have overtaken it in the queue.
-	a := cache.Ask{Kind: cache.Embedding, Keys: make([]cache.Key, len(r.Texts)), Group: strconv.Itoa(int(r.Lane)) + " " + r.Client}
+	a := cache.Ask{Kind: cache.Embedding, Keys: keys(scope, r.Texts), Group: strconv.Itoa(int(r.Lane)) + " " + r.Client}
 	if deadline, ok := ctx.Deadline(); ok {
 		a.Patience = patience(deadline)
-	}
-	for i, text := range r.Texts {
-		a.Keys[i] = scope.Key(text)
 	}
 	out := &inference.Embeddings{Dim: m.dim, Values: make([]float32, len(r.Texts)*m.dim)}
 	u := newUsage(len(r.Texts))
@@ -152,10 +158,7 @@ func (m *Model) rerank(ctx context.Context, r inference.RerankRequest, near *nei
 		return m.Inner.Rerank(ctx, r)
 	}
 	scope := cache.NewScope(append(m.conditions(r), r.Query)...)
-	a := cache.Ask{Kind: cache.Score, Keys: make([]cache.Key, len(r.Documents)), Group: r.Client, Patience: patience(r.Deadline)}
-	for i, text := range r.Documents {
-		a.Keys[i] = scope.Key(text)
-	}
+	a := cache.Ask{Kind: cache.Score, Keys: keys(scope, r.Documents), Group: r.Client, Patience: patience(r.Deadline)}
 	out := &inference.Scores{Logits: make([]float32, len(r.Documents))}
 	if r.Measure {
 		out.Documents = make([]inference.DocumentUse, len(r.Documents))
@@ -176,9 +179,9 @@ func (m *Model) rerank(ctx context.Context, r inference.RerankRequest, near *nei
 	var failed *inference.RowError
 	err := m.cache.Do(ctx, a, accept, func(missing []int) ([][]byte, error) {
 		values := make([][]byte, len(missing))
-		asked, places := missing, []int(nil)
+		asked := missing
 		if near != nil {
-			if asked, places = near.fill(ctx, scope, r, missing, accept, u); len(asked) == 0 {
+			if asked = near.fill(ctx, scope, r, missing, accept, u); len(asked) == 0 {
 				return values, nil
 			}
 		}
@@ -210,10 +213,7 @@ func (m *Model) rerank(ctx context.Context, r inference.RerankRequest, near *nei
 			if !finite(got.Logits[j:j+1]) || row != nil && r.Windows {
 				continue
 			}
-			at := j
-			if places != nil {
-				at = places[j]
-			}
+			at, _ := slices.BinarySearch(missing, i) // asked are some of missing, both ascending
 			values[at] = appendScore(got, j)
 		}
 		return values, nil

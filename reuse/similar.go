@@ -51,15 +51,8 @@ type neighbours struct {
 	vector []float32
 }
 
-// fill gives scores of the nearest query to those of the missing that have one, and returns the others with their places in missing.
-func (n *neighbours) fill(ctx context.Context, own cache.Scope, r inference.RerankRequest, missing []int, accept func(int, []byte) bool, u *usage) (asked, places []int) {
-	all := func() ([]int, []int) {
-		places := make([]int, len(missing))
-		for j := range places {
-			places[j] = j
-		}
-		return missing, places
-	}
+// fill gives scores of the nearest query to those of the missing that have one, and returns the others.
+func (n *neighbours) fill(ctx context.Context, own cache.Scope, r inference.RerankRequest, missing []int, accept func(int, []byte) bool, u *usage) (asked []int) {
 	if n.vector == nil {
 		limited, cancel := ctx, context.CancelFunc(func() {})
 		if !r.Deadline.IsZero() {
@@ -68,22 +61,22 @@ func (n *neighbours) fill(ctx context.Context, own cache.Scope, r inference.Rera
 		defer cancel()
 		v, err := n.m.similar.vector(limited, r.Query, r.Client)
 		if err != nil { // then the scores are computed, which says what is wrong if it is wrong there too
-			return all()
+			return missing
 		}
 		n.vector = v
 	}
 	other, _, ok := n.m.similar.index.Find(n.group, n.vector, n.m.similar.min, near.Item(own))
 	if !ok {
-		return all()
+		return missing
 	}
-	for j, i := range missing {
+	for _, i := range missing {
 		if v, ok := n.m.cache.Peek(cache.Scope(other).Key(r.Documents[i])); ok && accept(i, v) {
 			u.like[i] = true
 			continue
 		}
-		asked, places = append(asked, i), append(places, j)
+		asked = append(asked, i)
 	}
-	return asked, places
+	return asked
 }
 
 // learn makes a query one that others may be similar to, once a document has a score of its own with it.
