@@ -327,9 +327,7 @@ func (c *Cache) flyOrJoin(ctx context.Context, a Ask, missing []int, accept func
 				n.joins.Add(1)
 				continue
 			}
-		default: // the patience ended: no further round of waiting
-			left = append(left, o.at)
-			continue
+		default: // the patience ended
 		}
 		left = append(left, o.at)
 	}
