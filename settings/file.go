@@ -150,16 +150,12 @@ func (d *decoder) mapping(root *yaml.Node) {
 			continue
 		}
 		seen[s.Name] = key.Line
-		if value.Kind == yaml.AliasNode {
-			value = value.Alias
-		}
-		d.value(s, key.Line, value)
+		d.value(s, key.Line, resolved(value))
 	}
 }
 
 // value reads one setting's value.
 func (d *decoder) value(s Setting, line int, n *yaml.Node) {
-	empty := func(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && (n.Tag == "!!null" || n.Value == "") }
 	if empty(n) {
 		return
 	}
@@ -170,9 +166,7 @@ func (d *decoder) value(s Setting, line int, n *yaml.Node) {
 	if s.Kind == List && n.Kind == yaml.SequenceNode {
 		v := Value{Line: line, List: []string{}}
 		for i, item := range n.Content {
-			if item.Kind == yaml.AliasNode {
-				item = item.Alias
-			}
+			item = resolved(item)
 			if item.Kind != yaml.ScalarNode || empty(item) {
 				d.fail(item.Line, "%s[%d] is %s: it must be a text", s.Name, i, shapeOf(item))
 				continue
@@ -202,6 +196,19 @@ func (d *decoder) value(s Setting, line int, n *yaml.Node) {
 		return
 	}
 	d.values[s.Name] = Value{Line: line, Text: n.Value}
+}
+
+// resolved is what an alias stands for, and any other node itself.
+func resolved(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// empty says whether a value is as good as absent.
+func empty(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && (n.Tag == "!!null" || n.Value == "")
 }
 
 func shapeOf(n *yaml.Node) string {

@@ -3,6 +3,7 @@ package settings
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -62,9 +63,7 @@ func (d *decoder) records(s Setting, line int, n *yaml.Node) {
 	}
 	v := Value{Line: line}
 	for i, item := range n.Content {
-		if item.Kind == yaml.AliasNode {
-			item = item.Alias
-		}
+		item = resolved(item)
 		if item.Kind != yaml.MappingNode {
 			d.fail(item.Line, "%s[%d] is %s: it must be a mapping, such as {%s}", s.Name, i, shapes[item.Kind], s.example())
 			continue
@@ -72,17 +71,14 @@ func (d *decoder) records(s Setting, line int, n *yaml.Node) {
 		at := func(line int) string { return d.file + ":" + strconv.Itoa(line) }
 		r := reader{setting: s, where: at(item.Line), name: fmt.Sprintf("%s[%d]", s.Name, i), values: map[string]string{}}
 		for k := 0; k+1 < len(item.Content); k += 2 {
-			key, value := item.Content[k], item.Content[k+1]
-			if value.Kind == yaml.AliasNode {
-				value = value.Alias
-			}
+			key, value := item.Content[k], resolved(item.Content[k+1])
 			switch {
 			case key.Kind != yaml.ScalarNode:
 				r.fail(at(key.Line), "has a key that is %s: it must be the name of a field", shapeOf(key))
 			case value.Kind != yaml.ScalarNode:
 				r.seen = append(r.seen, strings.ReplaceAll(key.Value, "_", "-"))
 				r.fail(at(value.Line), "%s is %s: it must be a single value", key.Value, shapeOf(value))
-			case value.Tag == "!!null" || value.Value == "": // as good as absent
+			case empty(value): // as good as absent
 				r.field(at(key.Line), key.Value, "")
 			default:
 				r.field(at(key.Line), key.Value, value.Value)
@@ -156,11 +152,9 @@ func (r *reader) field(where, name, value string) {
 		r.fail(where, "%s", text)
 		return
 	}
-	for _, s := range r.seen {
-		if s == f.Name {
-			r.fail(where, "%s is given twice", f.Name)
-			return
-		}
+	if slices.Contains(r.seen, f.Name) {
+		r.fail(where, "%s is given twice", f.Name)
+		return
 	}
 	if value == "" {
 		return
@@ -176,11 +170,7 @@ func (r *reader) field(where, name, value string) {
 // end adds what is missing, and returns all that is wrong.
 func (r *reader) end() []Problem {
 	for _, f := range r.setting.Fields {
-		given := false
-		for _, s := range r.seen {
-			given = given || s == f.Name
-		}
-		if f.Required && !given {
+		if f.Required && !slices.Contains(r.seen, f.Name) {
 			r.fail(r.where, "has no %s: %s", f.Name, f.Help)
 		}
 	}
