@@ -123,9 +123,9 @@ func (c serveFlags) checkStore(ctx context.Context, wrong, odd func(error)) {
 		switch {
 		case name != "":
 		case m.kind == models.KindEmbedder:
-			name = "--embedder (RAGATE_EMBEDDER)"
+			name = embedderFlag
 		default:
-			name = "--reranker (RAGATE_RERANKER)"
+			name = rerankerFlag
 		}
 		if e, ok := catalogued(m.ref); m.kind == models.KindUnknown || ok && e.Kind != m.kind {
 			continue // which has been said

@@ -122,8 +122,8 @@ func (f modelFlags) lineup() (lineup, []settings.Problem) {
 		kind              models.Kind
 		to                *int
 	}{
-		{"embedder", "--embedder (RAGATE_EMBEDDER)", f.Embedder, models.KindEmbedder, &l.embedder},
-		{"reranker", "--reranker (RAGATE_RERANKER)", f.Reranker, models.KindReranker, &l.reranker},
+		{"embedder", embedderFlag, f.Embedder, models.KindEmbedder, &l.embedder},
+		{"reranker", rerankerFlag, f.Reranker, models.KindReranker, &l.reranker},
 	} {
 		listed := slices.IndexFunc(l.models, func(c chosen) bool { return c.kind == d.kind })
 		explicit := f.explicit == nil || f.explicit(d.name)
@@ -174,7 +174,7 @@ func (f modelFlags) lineup() (lineup, []settings.Problem) {
 		}
 	}
 	if len(l.models) == 0 {
-		fail("", "no model is to be loaded: --embedder (RAGATE_EMBEDDER) and --reranker (RAGATE_RERANKER) are both %s", noModel)
+		fail("", "no model is to be loaded: %s and %s are both %s", embedderFlag, rerankerFlag, noModel)
 	}
 	return l, problems
 }
@@ -191,6 +191,8 @@ func unasked(p string) inference.Precision {
 }
 
 const (
+	embedderFlag     = "--embedder (RAGATE_EMBEDDER)"
+	rerankerFlag     = "--reranker (RAGATE_RERANKER)"
 	gateEmbedderFlag = "--gate-embedder (RAGATE_GATE_EMBEDDER)"
 	gateRerankerFlag = "--gate-reranker (RAGATE_GATE_RERANKER)"
 )
