@@ -83,7 +83,7 @@ func (g *cacheGauges) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (g *cacheGauges) Collect(ch chan<- prometheus.Metric) {
-	s := g.life.cached()
+	s := g.life.offered().cacheStats()
 	if s == nil {
 		return
 	}

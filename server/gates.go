@@ -187,9 +187,7 @@ const stageError = "stage_error"
 // ReloadReferences reads the reference queries again, as POST /v1/gate/references/reload does: for a signal. Before the server is ready there
 // are none, which is an error.
 func (s *Server) ReloadReferences(ctx context.Context) (ReferenceSet, error) {
-	s.life.mu.Lock()
-	g := s.life.gates
-	s.life.mu.Unlock()
+	g := s.life.offered().Gates
 	if g.Reload == nil {
 		return ReferenceSet{}, errors.New("this server has no reference queries to reload")
 	}

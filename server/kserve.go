@@ -85,7 +85,7 @@ func (s *Server) kserveModel(x *exchange) error {
 		path = x.param
 	}
 	p := parseModelPath(path, func(name string) bool {
-		return slices.ContainsFunc(models, func(m loaded) bool { return m.is(name) })
+		return place(models, name) >= 0
 	})
 	if p.action != "" {
 		x.route += "/" + p.action // probes and work are told apart in the metrics

@@ -335,7 +335,7 @@ func busyRegistry(t *testing.T) *metrics {
 		c.Tracing.Spans = func() (exported, failed, dropped uint64) { return 5, 6, 7 }
 	})
 	s.life.mu.Lock()
-	s.life.cache = func() CacheStats {
+	s.life.engine.Cache = func() CacheStats {
 		return CacheStats{Kinds: []CacheCounts{{"score", 1, 2, 3, 4}}, Entries: 5, Bytes: 6, MaxBytes: 7, Redis: &RedisStats{Address: "r:1", Up: true}}
 	}
 	s.life.mu.Unlock()

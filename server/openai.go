@@ -158,11 +158,9 @@ func (s *Server) showModel(x *exchange) error {
 	if err != nil {
 		name = x.param
 	}
-	for i, m := range models {
-		if m.is(name) {
-			x.send(200, s.appendModel(nil, m, isDefault(models, i)))
-			return nil
-		}
+	if at := place(models, name); at >= 0 {
+		x.send(200, s.appendModel(nil, models[at], isDefault(models, at)))
+		return nil
 	}
 	x.models = models
 	return refuse(kindModel, "model", "model %s is not loaded; loaded here: %s", strconv.Quote(clip(name)), x.loadedIDs(""))

@@ -192,16 +192,18 @@ func (s *Server) info(x *exchange) error {
 			MaxQueuedTokens: stats.MaxQueuedTokens,
 		},
 	}
-	out.Cache = newCacheInfo(s.life.cached())
+	e := s.life.offered()
+	out.Cache, out.Gates = newCacheInfo(e.cacheStats()), newGatesInfo(e.Gates)
+	if e.Resident != nil {
+		if n := e.Resident(); n > 0 {
+			out.Memory = &memoryInfo{inMB(n)}
+		}
+	}
 	if main.info.Revision != "" {
 		out.ModelSHA = &main.info.Revision
 	}
 	if main.info.Kind == inference.KindReranker {
 		out.ModelType = map[string]any{"reranker": map[string]any{"id2label": map[string]string{"0": "LABEL_0"}, "label2id": map[string]int{"LABEL_0": 0}}}
-	}
-	out.Gates = newGatesInfo(s.life.gated())
-	if n := s.life.resident(); n > 0 {
-		out.Memory = &memoryInfo{inMB(n)}
 	}
 	for at, m := range models {
 		i := m.Info()

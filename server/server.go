@@ -36,6 +36,15 @@ type Engine struct {
 	Resident func() int64           // the process's resident memory in bytes, for /info; nil: it is not said
 }
 
+// cacheStats reads the cache's counters; nil where there is none.
+func (e Engine) cacheStats() *CacheStats {
+	if e.Cache == nil {
+		return nil
+	}
+	s := e.Cache()
+	return &s
+}
+
 // Server answers HTTP. It is safe for concurrent use. Make one with [New].
 type Server struct {
 	cfg      Config
@@ -169,12 +178,9 @@ func (p phase) String() string { return [...]string{"starting", "ready", "draini
 type lifecycle struct {
 	mu     sync.Mutex
 	phase  phase
-	reason string // of phaseStarting
-	models []loaded
-	stats  func() inference.Stats
-	memory func() int64
-	cache  func() CacheStats
-	gates  Gates
+	reason string   // of phaseStarting
+	models []loaded // those of engine, the unlisted ones last
+	engine Engine
 	work   int
 	idle   chan struct{} // closed when draining and no work is left
 }
@@ -191,7 +197,7 @@ func (l *lifecycle) setReady(models []loaded, e Engine) {
 	if l.phase == phaseDraining {
 		return
 	}
-	l.phase, l.models, l.stats, l.memory, l.cache, l.gates = phaseReady, models, e.Stats, e.Resident, e.Cache, e.Gates
+	l.phase, l.models, l.engine = phaseReady, models, e
 }
 
 func (l *lifecycle) drain() {
@@ -213,7 +219,7 @@ func (l *lifecycle) begin() ([]loaded, Gates, phase, string) {
 	if l.phase == phaseReady {
 		l.work++
 	}
-	return l.models, l.gates, l.phase, l.reason
+	return l.models, l.engine.Gates, l.phase, l.reason
 }
 
 func (l *lifecycle) end() {
@@ -231,45 +237,20 @@ func (l *lifecycle) now() ([]loaded, phase, string) {
 	return l.models, l.phase, l.reason
 }
 
-// snapshot returns the engine's gauges; false before it is there.
-func (l *lifecycle) snapshot() (inference.Stats, bool) {
-	l.mu.Lock()
-	stats := l.stats
-	l.mu.Unlock()
-	if stats == nil {
-		return inference.Stats{}, false
-	}
-	return stats(), true
-}
-
-// resident is the process's memory in bytes, 0 where that is not said.
-func (l *lifecycle) resident() int64 {
-	l.mu.Lock()
-	memory := l.memory
-	l.mu.Unlock()
-	if memory == nil {
-		return 0
-	}
-	return memory()
-}
-
-// cached reads the cache's counters; nil where there is none.
-func (l *lifecycle) cached() *CacheStats {
-	l.mu.Lock()
-	cache := l.cache
-	l.mu.Unlock()
-	if cache == nil {
-		return nil
-	}
-	s := cache()
-	return &s
-}
-
-// gated are the gates.
-func (l *lifecycle) gated() Gates {
+// offered is the engine that was handed over, the zero value before that.
+func (l *lifecycle) offered() Engine {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.gates
+	return l.engine
+}
+
+// snapshot returns the engine's gauges; false before it is there.
+func (l *lifecycle) snapshot() (inference.Stats, bool) {
+	e := l.offered()
+	if e.Stats == nil {
+		return inference.Stats{}, false
+	}
+	return e.Stats(), true
 }
 
 // routes builds the router: the table below is the whole API.

@@ -26,6 +26,11 @@ func (m loaded) is(name string) bool {
 	return m.info.ID == name || slices.Contains(m.info.Aliases, name)
 }
 
+// place is where the model of that id or alias stands, -1 where none does.
+func place(models []loaded, name string) int {
+	return slices.IndexFunc(models, func(m loaded) bool { return m.is(name) })
+}
+
 // maxTokens is the longest sequence the model is given here.
 func (m loaded) maxTokens(setting int) int {
 	if setting > 0 && setting < m.info.MaxTokens {
@@ -58,17 +63,13 @@ func (x *exchange) pick(kind inference.Kind, name string) (loaded, error) {
 // pickAny finds a model of any kind by id or alias; where none is named the first embedder, or the first model where there is none.
 func (x *exchange) pickAny(name string) (loaded, error) {
 	if name == "" && len(x.models) > 0 {
-		for _, m := range x.models {
-			if m.info.Kind == inference.KindEmbedder {
-				return m, nil
-			}
+		if m, err := x.pick(inference.KindEmbedder, ""); err == nil {
+			return m, nil
 		}
 		return x.models[0], nil
 	}
-	for _, m := range x.models {
-		if m.is(name) {
-			return m, nil
-		}
+	if at := place(x.models, name); at >= 0 {
+		return x.models[at], nil
 	}
 	return loaded{}, refuse(kindModel, "model", "`model` %s is not loaded; loaded here: %s", quote(name), x.loadedIDs(""))
 }
