@@ -9,6 +9,7 @@ import (
 
 	"ragate/inference/ort"
 	"ragate/internal/multilingual"
+	"ragate/internal/testenv"
 )
 
 // The packaged model's vectors are those of the float32 reference, to what its int8 weights cost (0.99988 at worst), in every arithmetic
@@ -48,21 +49,21 @@ func TestMultilingualVectors(t *testing.T) {
 			worst := 1.0
 			for i, x := range texts {
 				alone[i] = one(x)
-				worst = min(worst, multilingual.Cosine(alone[i], x.Vector))
-				if c := multilingual.Cosine(alone[i], x.Vector); !(c > 0.9997) {
+				worst = min(worst, testenv.Cosine(alone[i], x.Vector))
+				if c := testenv.Cosine(alone[i], x.Vector); !(c > 0.9997) {
 					t.Errorf("%s %.30q: cosine to the reference is %.6f", x.Language, x.Text, c)
 				}
 			}
 			dutch, english := slices.IndexFunc(texts, func(x multilingual.Text) bool { return x.Text == "bedankt voor je hulp" }),
 				slices.IndexFunc(texts, func(x multilingual.Text) bool { return x.Text == "thanks for your help" })
-			if c := multilingual.Cosine(alone[dutch], alone[english]); c < 0.94 || c > 0.95 {
+			if c := testenv.Cosine(alone[dutch], alone[english]); c < 0.94 || c > 0.95 {
 				t.Errorf("thanks in Dutch and in English are %.4f apart, not 0.944", c)
 			}
 			// Everybody at once, and in one request per prompt.
 			var wg sync.WaitGroup
 			drift := make([]float64, len(texts))
 			for i, x := range texts {
-				wg.Go(func() { drift[i] = multilingual.Cosine(one(x), alone[i]) })
+				wg.Go(func() { drift[i] = testenv.Cosine(one(x), alone[i]) })
 			}
 			wg.Wait()
 			for _, prompt := range []string{"query", "passage"} {
@@ -78,7 +79,7 @@ func TestMultilingualVectors(t *testing.T) {
 					t.Fatal(err)
 				}
 				for k, i := range at {
-					drift[i] = min(drift[i], multilingual.Cosine(got.Row(k), alone[i]))
+					drift[i] = min(drift[i], testenv.Cosine(got.Row(k), alone[i]))
 				}
 			}
 			if d := slices.Min(drift); !(d > 0.99999) {

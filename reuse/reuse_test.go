@@ -1,12 +1,9 @@
 package reuse
 
 import (
-	"compress/gzip"
 	"context"
 	"errors"
-	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -228,20 +225,7 @@ func TestErrorsNameTheRequestsItem(t *testing.T) {
 
 func gzipLines(t *testing.T, path string) []string {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Split(strings.TrimSpace(string(b)), "\n")
+	return strings.Split(strings.TrimSpace(string(testenv.Gunzip(t, path))), "\n")
 }
 
 // TestSimilarQueries measures on the default models what a similar query's scores are worth: questions of the Cranfield collection, then the same ones in

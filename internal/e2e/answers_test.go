@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ragate/internal/testenv"
 )
 
 const (
@@ -206,13 +208,13 @@ func (s *session) text(i int, got []float32) {
 			s.fail("%s: element %d is %v, the reference %v", name, j, got[j], expected[j])
 		}
 	}
-	loss := 1 - cosine(got, expected)
+	loss := 1 - testenv.Cosine(got, expected)
 	s.cosine.add(loss, name)
 	if !(loss <= 1-s.mode.near.cosine) {
 		s.fail("%s: cosine to the reference is 1-%.2g", name, loss)
 	}
 	if before := s.remember(name, got); before != nil {
-		loss := 1 - cosine(got, before)
+		loss := 1 - testenv.Cosine(got, before)
 		s.moved.add(loss, name)
 		if !s.mode.batched && !(loss <= 1-invariance.cosine) {
 			s.fail("%s: cosine to its first answer is 1-%.2g", name, loss)
@@ -253,16 +255,6 @@ func (s *session) remember(name string, got []float32) []float32 {
 		s.first[name] = got
 	}
 	return before
-}
-
-func cosine(a, b []float32) float64 {
-	var ab, aa, bb float64
-	for i := range a {
-		ab += float64(a[i]) * float64(b[i])
-		aa += float64(a[i]) * float64(a[i])
-		bb += float64(b[i]) * float64(b[i])
-	}
-	return ab / math.Sqrt(aa*bb)
 }
 
 func (s *session) report(t *testing.T) {
@@ -539,7 +531,7 @@ func TestInputType(t *testing.T) {
 	if len(vectors) != 3 {
 		t.Fatalf("%d vectors", len(vectors))
 	}
-	if like, unlike := cosine(vectors[0], vectors[1]), cosine(vectors[0], vectors[2]); like < nearFP32.cosine || unlike > 0.999 {
+	if like, unlike := testenv.Cosine(vectors[0], vectors[1]), testenv.Cosine(vectors[0], vectors[2]); like < nearFP32.cosine || unlike > 0.999 {
 		t.Errorf("cosine with the typed prefix %v, without one %v", like, unlike)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"ragate/internal/multilingual"
+	"ragate/internal/testenv"
 )
 
 // The packaged multilingual embedder behind HTTP: vectors of 22 languages are the reference's, with the prefix that input_type asks for.
@@ -51,7 +52,7 @@ func TestMultilingualEmbeddings(t *testing.T) {
 					t.Fatalf("%d of %d vectors, %d of %d tokens: %v", len(got.Data), len(of), got.Usage.PromptTokens, tokens, err)
 				}
 				for i, x := range of {
-					c := multilingual.Cosine(got.Data[i].Embedding, x.Vector)
+					c := testenv.Cosine(got.Data[i].Embedding, x.Vector)
 					worst = min(worst, c)
 					compared++
 					if !(c > 0.9997) || got.Data[i].Index != i {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -53,17 +52,8 @@ type pair struct{ query, document int }
 
 func readInputs(t *testing.T, path string) inputs {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var in inputs
-	if err := json.NewDecoder(z).Decode(&in); err != nil {
+	if err := json.Unmarshal(testenv.Gunzip(t, path), &in); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
 	return in

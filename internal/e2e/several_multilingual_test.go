@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"ragate/internal/multilingual"
+	"ragate/internal/testenv"
 )
 
 // TestSeveralModelsMultilingual: the multilingual embedder beside the English one and the reranker, whose tokenizers, vocabularies and padding differ, under load over
@@ -45,7 +46,7 @@ func TestSeveralModelsMultilingual(t *testing.T) {
 				case len(got.Data) != 1 || got.Model != "ml" || got.Usage.PromptTokens != len(x.IDs):
 					failures <- fmt.Errorf("%s %.30q: %d vectors of %s, %d of %d tokens", x.Language, x.Text, len(got.Data), got.Model, got.Usage.PromptTokens, len(x.IDs))
 				default:
-					if c := multilingual.Cosine(got.Data[0].Embedding, x.Vector); !(c > 0.9997) {
+					if c := testenv.Cosine(got.Data[0].Embedding, x.Vector); !(c > 0.9997) {
 						failures <- fmt.Errorf("%s %.30q: cosine to the reference is %.6f", x.Language, x.Text, c)
 					}
 				}

@@ -59,14 +59,3 @@ func Texts(t testing.TB) []Text {
 	}
 	return out
 }
-
-// Cosine of two vectors of any length but zero.
-func Cosine(a, b []float32) float64 {
-	var ab, aa, bb float64
-	for i := range a {
-		ab += float64(a[i]) * float64(b[i])
-		aa += float64(a[i]) * float64(a[i])
-		bb += float64(b[i]) * float64(b[i])
-	}
-	return ab / math.Sqrt(aa*bb)
-}

@@ -1,8 +1,12 @@
-// Package testenv finds what tests need outside their own package: the module's root and the store that `make setup` fills.
+// Package testenv finds what tests need outside their own package: the module's root and the store that `make setup` fills; and it has the few
+// functions that tests of many packages share.
 // A missing store fails the test; nothing is skipped.
 package testenv
 
 import (
+	"compress/gzip"
+	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -30,4 +34,34 @@ func Store(t testing.TB) string {
 		t.Fatalf("testenv: no models in %s: run `make setup` first (%v)", dir, err)
 	}
 	return dir
+}
+
+// Gunzip is what a gzipped file holds.
+func Gunzip(t testing.TB, path string) []byte {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	b, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return b
+}
+
+// Cosine of two vectors of any length but zero, in float64.
+func Cosine(a, b []float32) float64 {
+	var ab, aa, bb float64
+	for i := range a {
+		ab += float64(a[i]) * float64(b[i])
+		aa += float64(a[i]) * float64(a[i])
+		bb += float64(b[i]) * float64(b[i])
+	}
+	return ab / math.Sqrt(aa*bb)
 }

@@ -2,7 +2,6 @@ package graph
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -69,17 +68,8 @@ type reference struct {
 
 func readReference(t testing.TB, name string) reference {
 	t.Helper()
-	f, err := os.Open(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var r reference
-	if err := json.NewDecoder(z).Decode(&r); err != nil {
+	if err := json.Unmarshal(testenv.Gunzip(t, filepath.Join("testdata", name)), &r); err != nil {
 		t.Fatal(err)
 	}
 	return r

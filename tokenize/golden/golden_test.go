@@ -2,7 +2,6 @@ package golden
 
 import (
 	"bytes"
-	"compress/gzip"
 	"fmt"
 	"io"
 	"os"
@@ -10,26 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"ragate/internal/testenv"
 	"ragate/tokenize"
 )
 
 // bert is the tokenizer of both default models.
 func bert(t *testing.T) *tokenize.Tokenizer {
 	t.Helper()
-	f, err := os.Open(filepath.Join("..", "testdata", "tokenizer.json.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tk, err := tokenize.Parse(b)
+	tk, err := tokenize.Parse(testenv.Gunzip(t, filepath.Join("..", "testdata", "tokenizer.json.gz")))
 	if err != nil {
 		t.Fatal(err)
 	}
