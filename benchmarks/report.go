@@ -165,16 +165,14 @@ func digits(v float64) string {
 }
 
 // Write keeps the report as JSON, in one step. It makes the folder where there is none.
-func (r *Report) Write(path string) error {
-	b, err := json.MarshalIndent(r, "", "  ")
+func (r *Report) Write(path string) error { return WriteJSON(path, r) }
+
+// WriteJSON writes figures to a file in one step, so that there is never half of it, and makes its folder where there is none.
+func WriteJSON(path string, figures any) error {
+	b, err := json.MarshalIndent(figures, "", "  ")
 	if err != nil {
 		return err
 	}
-	return WriteFile(path, append(b, '\n'))
-}
-
-// WriteFile writes a file in one step, so that there is never half of it, and makes its folder where there is none.
-func WriteFile(path string, b []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -182,7 +180,7 @@ func WriteFile(path string, b []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(b)
+	_, err = f.Write(append(b, '\n'))
 	if e := f.Close(); err == nil {
 		err = e
 	}

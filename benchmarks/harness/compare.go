@@ -1,7 +1,6 @@
 package harness
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -89,10 +88,4 @@ func differences(a, b *Result) (out []string) {
 }
 
 // WriteFile keeps the comparison as JSON.
-func (c *Comparison) WriteFile(path string) error {
-	b, err := json.MarshalIndent(c, "", "  ")
-	if err != nil {
-		return err
-	}
-	return benchmarks.WriteFile(path, append(b, '\n'))
-}
+func (c *Comparison) WriteFile(path string) error { return benchmarks.WriteJSON(path, c) }

@@ -145,13 +145,7 @@ type Round struct {
 }
 
 // WriteFile keeps the result as JSON, in one step. It makes the folder where there is none.
-func (r *Result) WriteFile(path string) error {
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return benchmarks.WriteFile(path, append(b, '\n'))
-}
+func (r *Result) WriteFile(path string) error { return benchmarks.WriteJSON(path, r) }
 
 // ReadFile reads what WriteFile wrote.
 func ReadFile(path string) (*Result, error) {
