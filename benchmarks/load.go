@@ -72,11 +72,25 @@ const tooManyInARow = 100
 // openIdle is how many connections an open loop keeps: a server that falls behind has many requests in flight.
 const openIdle = 256
 
-// Latencies are kept in microseconds, to three digits, up to ten minutes.
-const (
-	maxLatency    = 10 * time.Minute
-	latencyDigits = 3
-)
+// NewTransport makes connections for the load, kept alive.
+func (l Load) NewTransport() *http.Transport {
+	idle := max(l.Clients, 1)
+	if l.Rate > 0 {
+		idle = openIdle
+	}
+	return &http.Transport{MaxIdleConns: idle, MaxIdleConnsPerHost: idle, DisableCompression: true}
+}
+
+// maxLatency is the longest that is told from longer ones.
+const maxLatency = 10 * time.Minute
+
+// NewLatencies makes an empty histogram of latencies: in microseconds, to three digits.
+func NewLatencies() *hdrhistogram.Histogram { return hdrhistogram.New(1, maxLatency.Microseconds(), 3) }
+
+// RecordLatency counts one.
+func RecordLatency(h *hdrhistogram.Histogram, took time.Duration) {
+	h.RecordValue(min(took, maxLatency).Microseconds()) //nolint:errcheck // it is in range
+}
 
 // Tally counts answered requests.
 type Tally struct {
@@ -90,7 +104,7 @@ type Tally struct {
 }
 
 func newTally() Tally {
-	return Tally{Latency: hdrhistogram.New(1, maxLatency.Microseconds(), latencyDigits)}
+	return Tally{Latency: NewLatencies()}
 }
 
 // Add puts another tally of the same kind of load in.
@@ -121,7 +135,7 @@ func (t *Tally) record(r *Request, took time.Duration, err error) {
 	t.Requests++
 	t.Items += r.Items
 	t.Tokens += r.Tokens
-	t.Latency.RecordValue(min(took, maxLatency).Microseconds())
+	RecordLatency(t.Latency, took)
 }
 
 // Driver sends requests from Drive to Stop. Its goroutines are its own.
@@ -142,13 +156,8 @@ type Driver struct {
 // Drive begins to send what next gives to the server at url ("http://host:port"). next is never called twice at once; what it takes is
 // the driver's delay, so it had better hand out requests that are ready.
 func Drive(url string, load Load, next func() Request) *Driver {
-	n := max(load.Clients, 1)
 	if load.Transport == nil {
-		idle := n
-		if load.Rate > 0 {
-			idle = openIdle
-		}
-		load.Transport = &http.Transport{MaxIdleConns: idle, MaxIdleConnsPerHost: idle, DisableCompression: true}
+		load.Transport = load.NewTransport()
 	}
 	d := &Driver{url: url, load: load, next: next, all: newTally(), quit: make(chan struct{}),
 		client: &http.Client{Transport: load.Transport, Timeout: load.Timeout}}
@@ -156,7 +165,7 @@ func Drive(url string, load Load, next func() Request) *Driver {
 		d.wg.Go(func() { d.open(load) })
 		return d
 	}
-	for range n {
+	for range max(load.Clients, 1) {
 		d.wg.Go(func() {
 			var buf bytes.Buffer
 			for !d.stopped() {

@@ -146,13 +146,13 @@ func (r *Report) Print(w io.Writer) error {
 			}
 			goal = fmt.Sprintf("   goal %s: %s", x.Goal, verdict)
 		}
-		fmt.Fprintf(w, "  %-64s %10s  %s to %s %s%s\n", x.Name, digits(x.Median), digits(x.Min), digits(x.Max), x.Unit, goal)
+		fmt.Fprintf(w, "  %-64s %10s  %s to %s %s%s\n", x.Name, Digits(x.Median), Digits(x.Min), Digits(x.Max), x.Unit, goal)
 	}
 	return nil
 }
 
-// digits writes three or four digits that matter.
-func digits(v float64) string {
+// Digits writes three digits that matter, and no exponent where a person would write none.
+func Digits(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 100:
 		return fmt.Sprintf("%.0f", v)

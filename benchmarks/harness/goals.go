@@ -44,7 +44,7 @@ func Goals(m Measurements) []Goal {
 		for _, r := range m.Server.Results {
 			if r.Section == section && strings.HasPrefix(r.Name, name) {
 				v := of(r)
-				goal.Measured, goal.Note = &v, fmt.Sprintf("%s to %s in %d rounds", digits(r.Min), digits(r.Max), len(r.Rounds))
+				goal.Measured, goal.Note = &v, fmt.Sprintf("%s to %s in %d rounds", benchmarks.Digits(r.Min), benchmarks.Digits(r.Max), len(r.Rounds))
 			}
 		}
 		return goal
@@ -70,7 +70,7 @@ func Goals(m Measurements) []Goal {
 	p99 := server(Goal{Name: "rerank 10 × 128 at 1 client: p99, ms", Goal: "<= 100"}, job, "server, over HTTP, p99", median)
 	raw := server(Goal{}, job, "raw session, one batch a stream", median)
 	if raw.Measured != nil && *raw.Measured > 100 {
-		p99.Goal, p99.Note = "", fmt.Sprintf("the raw session takes %s ms: this machine does not allow 100", digits(*raw.Measured))
+		p99.Goal, p99.Note = "", fmt.Sprintf("the raw session takes %s ms: this machine does not allow 100", benchmarks.Digits(*raw.Measured))
 	}
 	return []Goal{
 		server(Goal{Name: "server : raw session at 16 clients, mixed lengths", Goal: ">= 0.92"}, mixed, byTurns, median),
@@ -116,7 +116,7 @@ func WriteGoals(w io.Writer, goals []Goal) error {
 			if err != nil {
 				return err
 			}
-			measured, verdict = digits(*g.Measured), "MISSED"
+			measured, verdict = benchmarks.Digits(*g.Measured), "MISSED"
 			if met {
 				verdict = "reached"
 			}

@@ -239,13 +239,9 @@ func (c Config) prepare(ctx context.Context, x Case, t *Target) (*runner, error)
 	}
 	r := &runner{Config: c, Case: x, target: t, meter: benchmarks.Meter{PID: t.PID},
 		source: &Source{Texts: texts, Encoders: c.Encoders, Target: t, BudgetMS: int(c.Budget.Milliseconds())}}
-	idle := max(x.Clients, 1)
-	if x.Rate > 0 {
-		idle = 256 // a server that falls behind has many requests in flight
-	}
 	transport := t.Transport
 	if transport == nil {
-		transport = &http.Transport{MaxIdleConns: idle, MaxIdleConnsPerHost: idle, DisableCompression: true}
+		transport = benchmarks.Load{Clients: x.Clients, Rate: x.Rate}.NewTransport()
 	}
 	r.client = &http.Client{Transport: transport, Timeout: c.Timeout}
 	r.pool.Make = func() (benchmarks.Request, error) {

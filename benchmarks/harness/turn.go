@@ -11,12 +11,6 @@ import (
 	"ragate/benchmarks"
 )
 
-// Latencies are kept in microseconds, to three digits, up to ten minutes.
-const (
-	maxLatency    = 10 * time.Minute
-	latencyDigits = 3
-)
-
 // turn is one server's window of one round.
 type turn struct {
 	Round
@@ -29,7 +23,7 @@ type turn struct {
 // window sums up the samples of requests that were due from begin to end. All of them must have ended, so that a slow answer is not left
 // out for being slow. closed says that a fixed number of clients sent them.
 func window(samples []benchmarks.Sample, begin, end time.Time, closed bool) turn {
-	t := turn{errors: map[string]int{}, kinds: map[string]int{}, latency: hdrhistogram.New(1, maxLatency.Microseconds(), latencyDigits)}
+	t := turn{errors: map[string]int{}, kinds: map[string]int{}, latency: benchmarks.NewLatencies()}
 	var requests, tokens float64 // that were answered in the window
 	for _, x := range samples {
 		if x.Err == nil {
@@ -51,7 +45,7 @@ func window(samples []benchmarks.Sample, begin, end time.Time, closed bool) turn
 			if x.Facts.Kind != "" {
 				t.kinds[x.Facts.Kind]++
 			}
-			t.latency.RecordValue(min(x.Done.Sub(x.Due), maxLatency).Microseconds()) //nolint:errcheck // it is in range
+			benchmarks.RecordLatency(t.latency, x.Done.Sub(x.Due))
 			continue
 		case errors.As(x.Err, &a) && a.Refused():
 			t.Refused++
@@ -107,7 +101,7 @@ var spectrumPoints = []float64{0, 10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 92
 // side puts the turns of a server together.
 func side(server string, turns []turn) Side {
 	s := Side{Server: server, Errors: map[string]int{}, Kinds: map[string]int{}}
-	all := hdrhistogram.New(1, maxLatency.Microseconds(), latencyDigits)
+	all := benchmarks.NewLatencies()
 	var cpu []float64
 	for _, t := range turns {
 		s.Requests += t.Requests

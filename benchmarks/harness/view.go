@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"ragate/benchmarks"
 	"ragate/internal/page"
 )
 
@@ -89,7 +90,7 @@ func (s Side) row(name string) []string {
 		if s.Requests == 0 {
 			return "–"
 		}
-		return digits(v)
+		return benchmarks.Digits(v)
 	}
 	mb := "–"
 	if s.PeakMB > 0 {
@@ -116,13 +117,13 @@ func (c CaseResult) section() page.Section {
 		t := page.Table{Title: "Floor and ceiling", Columns: []page.Column{page.Left("Of the first server"), page.Right("Value"), page.Right("95 % interval")}}
 		add := func(name string, e *Estimate) {
 			if e != nil {
-				t.Rows = append(t.Rows, []string{name, digits(e.Value), interval(e)})
+				t.Rows = append(t.Rows, []string{name, benchmarks.Digits(e.Value), interval(e)})
 			}
 		}
 		add("raw session at its best, tokens/s", c.RawTokens)
 		add("share of the raw session, turn by turn", c.OfRaw)
 		if c.OfPeak > 0 {
-			t.Rows = append(t.Rows, []string{"share of the machine's arithmetic peak", digits(c.OfPeak), ""})
+			t.Rows = append(t.Rows, []string{"share of the machine's arithmetic peak", benchmarks.Digits(c.OfPeak), ""})
 		}
 		s.Tables = append(s.Tables, t)
 	}
@@ -165,7 +166,7 @@ func (c *Comparison) Page() *page.Page {
 func ratioTable(title string, ratios []Ratio) page.Table {
 	t := page.Table{Title: title, Columns: []page.Column{page.Left("Of"), page.Right("Ratio"), page.Right("95 % interval"), page.Left("")}}
 	for _, r := range ratios {
-		t.Rows = append(t.Rows, []string{r.Metric, digits(r.Ratio.Value), interval(r.Ratio), r.verdict()})
+		t.Rows = append(t.Rows, []string{r.Metric, benchmarks.Digits(r.Ratio.Value), interval(r.Ratio), r.verdict()})
 	}
 	return t
 }
@@ -188,7 +189,7 @@ func interval(e *Estimate) string {
 	if e == nil || !e.Known() {
 		return "–"
 	}
-	return digits(e.Low) + " to " + digits(e.High)
+	return benchmarks.Digits(e.Low) + " to " + benchmarks.Digits(e.High)
 }
 
 // spread writes a value and half its interval in percent.
@@ -197,22 +198,9 @@ func spread(e *Estimate) string {
 	case e == nil:
 		return "–"
 	case !e.Known():
-		return digits(e.Value)
+		return benchmarks.Digits(e.Value)
 	}
-	return fmt.Sprintf("%s ±%.0f %%", digits(e.Value), 100*(math.Sqrt(e.High/e.Low)-1))
-}
-
-// digits writes three digits that matter, and no exponent where a person would write none.
-func digits(v float64) string {
-	switch a := math.Abs(v); {
-	case a >= 100:
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	case a >= 10:
-		return strconv.FormatFloat(v, 'f', 1, 64)
-	case a >= 0.1 || a == 0:
-		return strconv.FormatFloat(v, 'f', 3, 64)
-	}
-	return strconv.FormatFloat(v, 'g', 2, 64)
+	return fmt.Sprintf("%s ±%.0f %%", benchmarks.Digits(e.Value), 100*(math.Sqrt(e.High/e.Low)-1))
 }
 
 // charts draw the latency's distribution and the turns.
