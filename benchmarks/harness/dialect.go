@@ -52,14 +52,8 @@ type object = map[string]any
 
 // Dialects are all there are.
 func Dialects() []Dialect {
-	embedding := func(path string, body func(Question) any) map[Task]call {
-		c := call{path, body, readEmbeddings}
-		return map[Task]call{EmbedQueries: c, EmbedPassages: c}
-	}
-	with := func(calls map[Task]call, t Task, c call) map[Task]call {
-		calls[t] = c
-		return calls
-	}
+	// Embeddings of both kinds are asked for in one way.
+	embedding := func(c call) map[Task]call { return map[Task]call{EmbedQueries: c, EmbedPassages: c} }
 	modelled := func(q Question, o object) object {
 		if q.Model != "" {
 			o["model"] = q.Model
@@ -70,16 +64,14 @@ func Dialects() []Dialect {
 		return modelled(q, object{"input": q.Texts, "encoding_format": "float"})
 	}
 	documents := func(q Question) any { return modelled(q, object{"query": q.Query, "documents": q.Texts}) }
-	inputType := func(q Question) string {
-		if q.Passages {
-			return "passage"
-		}
-		return "query"
-	}
 
-	ragate := embedding("/v1/embeddings", func(q Question) any {
-		return modelled(q, object{"input": q.Texts, "input_type": inputType(q), "encoding_format": "base64"})
-	})
+	ragate := embedding(call{"/v1/embeddings", func(q Question) any {
+		kind := "query"
+		if q.Passages {
+			kind = "passage"
+		}
+		return modelled(q, object{"input": q.Texts, "input_type": kind, "encoding_format": "base64"})
+	}, readEmbeddings})
 	ragate[Rerank] = call{"/v1/rerank", func(q Question) any {
 		return modelled(q, object{"query": q.Query, "documents": q.Texts, "raw_scores": true})
 	}, readRanking}
@@ -94,48 +86,52 @@ func Dialects() []Dialect {
 		return object{"query": q.Query, "chunks": chunks, "budget_ms": q.BudgetMS, "explain": true, "return_text": false}
 	}, readChunks}
 
-	tei := embedding("/embed", func(q Question) any { return object{"inputs": q.Texts, "truncate": true} })
-	for task, c := range tei {
-		c.read = readTEIVectors
-		tei[task] = c
-	}
+	tei := embedding(call{"/embed", func(q Question) any { return object{"inputs": q.Texts, "truncate": true} }, readTEIVectors})
 	tei[Rerank] = call{"/rerank", func(q Question) any {
 		return object{"query": q.Query, "texts": q.Texts, "raw_scores": true, "truncate": true}
 	}, readTEIRanking}
 
-	cohere := embedding("/v2/embed", func(q Question) any {
+	infinity := embedding(call{"/embeddings", openAI, readEmbeddings})
+	infinity[Rerank] = call{"/rerank", documents, readRanking}
+
+	jina := embedding(call{"/v1/embeddings", openAI, readEmbeddings})
+	jina[Rerank] = call{"/v1/rerank", documents, readRanking}
+
+	cohere := embedding(call{"/v2/embed", func(q Question) any {
 		kind := "search_query"
 		if q.Passages {
 			kind = "search_document"
 		}
 		return modelled(q, object{"texts": q.Texts, "input_type": kind, "embedding_types": []string{"float"}})
-	})
-	for task, c := range cohere {
-		c.read = readCohereVectors
-		cohere[task] = c
-	}
+	}, readCohereVectors})
 	cohere[Rerank] = call{"/v2/rerank", documents, readRanking}
 
 	return []Dialect{
 		{"ragate", "this project's own, gates included; embeddings in base64", true, ragate},
 		{"tei", "text-embeddings-inference: /embed, /rerank", false, tei},
-		{"infinity", "infinity: /embeddings, /rerank", false, with(embedding("/embeddings", openAI), Rerank, call{"/rerank", documents, readRanking})},
-		{"jina", "Jina's shape: /v1/embeddings, /v1/rerank", false, with(embedding("/v1/embeddings", openAI), Rerank, call{"/v1/rerank", documents, readRanking})},
+		{"infinity", "infinity: /embeddings, /rerank", false, infinity},
+		{"jina", "Jina's shape: /v1/embeddings, /v1/rerank", false, jina},
 		{"cohere", "Cohere's shape: /v2/embed, /v2/rerank", true, cohere},
-		{"openai", "OpenAI's embeddings, as vLLM and others have them: /v1/embeddings", false, embedding("/v1/embeddings", openAI)},
+		{"openai", "OpenAI's embeddings, as vLLM and others have them: /v1/embeddings", false, embedding(call{"/v1/embeddings", openAI, readEmbeddings})},
 	}
 }
 
 // DialectNamed finds a dialect.
 func DialectNamed(name string) (Dialect, error) {
+	return find("dialect", name, Dialects(), func(d Dialect) string { return d.Name })
+}
+
+// find looks for an item by its name; what the items are is for the error.
+func find[T any](what, name string, all []T, nameOf func(T) string) (T, error) {
 	var names []string
-	for _, d := range Dialects() {
-		if d.Name == name {
-			return d, nil
+	for _, x := range all {
+		if nameOf(x) == name {
+			return x, nil
 		}
-		names = append(names, d.Name)
+		names = append(names, nameOf(x))
 	}
-	return Dialect{}, fmt.Errorf("there is no dialect %q; there are %s", name, strings.Join(names, ", "))
+	var none T
+	return none, fmt.Errorf("there is no %s %q; there are %s", what, name, strings.Join(names, ", "))
 }
 
 // Does says whether the dialect can ask for a task.

@@ -1,9 +1,6 @@
 package harness
 
 import (
-	"fmt"
-	"strings"
-
 	"ragate/benchmarks"
 	"ragate/inference"
 	"ragate/inference/ort"
@@ -45,14 +42,7 @@ func Workloads() []Workload {
 
 // WorkloadNamed finds a workload.
 func WorkloadNamed(name string) (Workload, error) {
-	var names []string
-	for _, w := range Workloads() {
-		if w.Name == name {
-			return w, nil
-		}
-		names = append(names, w.Name)
-	}
-	return Workload{}, fmt.Errorf("there is no workload %q; there are %s", name, strings.Join(names, ", "))
+	return find("workload", name, Workloads(), func(w Workload) string { return w.Name })
 }
 
 // smallTalk is what the pattern stage takes by its wording. It is the same for everybody and says so little that it repeats; no model sees it.
