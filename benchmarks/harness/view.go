@@ -2,6 +2,7 @@ package harness
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -66,19 +67,10 @@ func (r *Result) Page() *page.Page {
 
 func counts(m map[string]int) string {
 	var out []string
-	for _, k := range sortedKeys(m) {
+	for _, k := range slices.Sorted(maps.Keys(m)) {
 		out = append(out, fmt.Sprintf("%s: %d", k, m[k]))
 	}
 	return strings.Join(out, ", ")
-}
-
-func sortedKeys(m map[string]int) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 var sideColumns = []page.Column{page.Left("Server"), page.Right("Requests"), page.Right("Errors"), page.Right("429"), page.Right("requests/s"), page.Right("tokens/s"),
@@ -207,13 +199,13 @@ func spread(e *Estimate) string {
 func charts(names []string, sides []Side) []page.Chart {
 	latency := page.NewPlot("percentile", "ms")
 	turns := page.NewPlot("turn", "requests/s")
-	top, fastest, longest, drawn := 0.0, 0.0, 1, false
+	top, tail, fastest, longest, drawn := 0.0, 1.0, 0.0, 1, false
 	for i, s := range sides {
 		var points, rates plotter.XYs
 		for _, q := range s.Spectrum {
 			if q.Percent < 100 {
 				points = append(points, plotter.XY{X: nines(q.Percent), Y: q.MS})
-				top = max(top, q.MS)
+				top, tail = max(top, q.MS), max(tail, nines(q.Percent))
 			}
 		}
 		for k, r := range s.Rounds {
@@ -244,14 +236,7 @@ func charts(names []string, sides []Side) []page.Chart {
 	}{{latency, top}, {turns, fastest}} {
 		x.p.Y.Min, x.p.Y.Max, x.p.Legend.Top = 0, max(x.top, 1e-9)*room, true
 	}
-	latency.X.Min, latency.X.Max = 0, 1
-	for _, s := range sides {
-		for _, q := range s.Spectrum {
-			if q.Percent < 100 {
-				latency.X.Max = max(latency.X.Max, nines(q.Percent))
-			}
-		}
-	}
+	latency.X.Min, latency.X.Max = 0, tail
 	var marks plot.ConstantTicks
 	for _, percent := range []float64{0, 50, 90, 99, 99.9, 99.99} {
 		if nines(percent) <= latency.X.Max {
@@ -286,7 +271,6 @@ func ratioChart(title string, ratios []Ratio) page.Chart {
 		style := page.Series(0)
 		if e.Known() {
 			low, high = min(low, e.Low), max(high, e.High)
-			style.Dashes = nil
 			p.Add(page.Line(plotter.XYs{{X: e.Low, Y: y}, {X: e.High, Y: y}}, style))
 		}
 		p.Add(&plotter.Scatter{XYs: plotter.XYs{{X: e.Value, Y: y}}, GlyphStyle: draw.GlyphStyle{Color: style.Color, Radius: 2.6, Shape: draw.CircleGlyph{}}})
