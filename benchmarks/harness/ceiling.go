@@ -102,9 +102,9 @@ func (c *Ceiling) peaks() []benchmarks.Peak {
 	return out
 }
 
-// end is the ceiling of a workload; nil where there is none: a gate's answer is bounded by its budget, or made without a model.
+// end is the ceiling of a workload; nil where there is none, as for a gate.
 func (c *Ceiling) end(w Workload) *ceiling {
-	if w.Task == GateQuery || w.Task == GateChunks {
+	if w.Task.Gate() {
 		return nil
 	}
 	return c.ends[w.Kind]

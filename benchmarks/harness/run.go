@@ -254,11 +254,7 @@ func (c Config) prepare(ctx context.Context, x Case, t *Target) (*runner, error)
 		r.length.tokens += float64(q.Tokens)
 		return q, nil
 	}
-	prefix := ""
-	if e := c.Encoders.of(x.Workload); e != nil && x.Workload.Task != Rerank && x.Workload.Task != GateChunks {
-		prefix = e.Manifest.Prompts[e.Prompt]
-	}
-	if err := t.Probe(ctx, r.client, x.Workload.Task, prefix); err != nil {
+	if err := t.Probe(ctx, r.client, x.Workload.Task, c.Encoders.prefix(x.Workload)); err != nil {
 		return nil, err
 	}
 	if c.Warm > 0 {

@@ -24,6 +24,9 @@ type Workload struct {
 	Says string // what it is, in a few words
 }
 
+// Gate says whether a gate is asked: its answer is bounded by its budget, or made without a model.
+func (t Task) Gate() bool { return t == GateQuery || t == GateChunks }
+
 // smallTalkEvery: one turn of so many at the query gate is small talk.
 const smallTalkEvery = 4
 
@@ -65,6 +68,15 @@ func (e Encoders) of(w Workload) *benchmarks.Encoder {
 	return &x
 }
 
+// prefix is what the model wants in front of each text of the workload, "" where it wants nothing.
+func (e Encoders) prefix(w Workload) string {
+	if w.Kind == inference.KindReranker {
+		return ""
+	}
+	x := e.of(w)
+	return x.Manifest.Prompts[x.Prompt]
+}
+
 // Source writes the requests of one server. The same seed gives the same texts. Not safe for concurrent use.
 type Source struct {
 	Texts    *benchmarks.Texts
@@ -84,15 +96,10 @@ func (s *Source) Next(w Workload) (r benchmarks.Request, mean float64, err error
 		r, err = s.Target.Dialect.request(w.Task, ask, "")
 		return r, 0, err
 	}
-	e := s.Encoders.of(w)
-	prefix := ""
-	if w.Kind == inference.KindEmbedder {
-		prefix = e.Manifest.Prompts[e.Prompt]
-	}
-	if r, err = s.Target.Dialect.request(w.Task, ask, prefix); err != nil {
+	if r, err = s.Target.Dialect.request(w.Task, ask, s.Encoders.prefix(w)); err != nil {
 		return r, 0, err
 	}
-	rows, err := e.Rows(work)
+	rows, err := s.Encoders.of(w).Rows(work)
 	if err != nil {
 		return r, 0, err
 	}

@@ -275,7 +275,7 @@ func (c benchRunCmd) encoders(ctx context.Context, store *models.Store, cfg *har
 			return nil, err
 		}
 		for _, k := range cfg.Cases {
-			if k.Workload.Kind == x.kind && k.Workload.Task != harness.GateQuery && k.Workload.Task != harness.GateChunks {
+			if k.Workload.Kind == x.kind && !k.Workload.Task.Gate() {
 				out = append(out, m)
 				break
 			}
