@@ -206,15 +206,11 @@ func (l *loader) add(name string, f *fileYAML) {
 				l.fail(name, t.Line, "", "%s: %q holds no letters", field, t.Value)
 			case oneWord && strings.Contains(forms[0], " "):
 				l.fail(name, t.Line, "", "%s: %q is more than one word", field, t.Value)
-			case oneWord:
-				for _, w := range forms {
-					if !strings.Contains(w, " ") {
-						into[w] = true
-					}
-				}
 			default:
 				for _, w := range forms {
-					into[w] = true
+					if !oneWord || !strings.Contains(w, " ") {
+						into[w] = true
+					}
 				}
 			}
 		}
@@ -285,7 +281,12 @@ func (l *loader) addRule(name, lang string, r *ruleYAML, here map[string]string)
 		case p.Value != strings.ToLower(p.Value) && !strings.Contains(p.Value, `\`):
 			l.fail(name, p.Line, id, "pattern %q holds capitals, and messages are lower-cased first", p.Value)
 		default:
-			l.m.patterns = append(l.m.patterns, wordPattern{re: re, rule: index, first: firstBytes(p.Value)})
+			for b, begins := range firstBytes(p.Value) {
+				if begins {
+					l.m.beginning[b] = append(l.m.beginning[b], len(l.m.patterns))
+				}
+			}
+			l.m.patterns = append(l.m.patterns, wordPattern{re, index})
 		}
 	}
 }
@@ -305,13 +306,6 @@ func (l *loader) compile() {
 	}
 	for _, w := range slices.Sorted(maps.Keys(m.glossary)) {
 		delete(m.conversational, w)
-	}
-	for i, p := range m.patterns {
-		for b, begins := range p.first {
-			if begins {
-				m.beginning[b] = append(m.beginning[b], i)
-			}
-		}
 	}
 }
 

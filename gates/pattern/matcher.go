@@ -90,9 +90,8 @@ type rule struct {
 }
 
 type wordPattern struct {
-	re    *regexp.Regexp
-	rule  int
-	first [256]bool // the bytes that a match may begin with
+	re   *regexp.Regexp
+	rule int
 }
 
 // firstBytes returns the bytes that a text matched by the pattern may begin with. Past ASCII it does not look closely: every byte of
