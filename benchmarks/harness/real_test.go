@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,12 +20,7 @@ import (
 // in front of it has. What is held is that right answers are found right, and that everything is measured; figures are the machine's business.
 func TestEveryDialectAgainstTheRealServer(t *testing.T) {
 	dir := testenv.Store(t)
-	program := filepath.Join(t.TempDir(), "ragate")
-	build := exec.Command("go", "build", "-o", program, "./cmd/ragate")
-	build.Dir = testenv.ModuleRoot(t)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := testenv.Program(t)
 	const key = "bench-key-0123456789abcdef"
 	ctx := context.Background()
 	server, err := benchmarks.StartServer(ctx, benchmarks.ServerConfig{Program: program, Args: []string{"--data-dir", dir, "--api-key", key},

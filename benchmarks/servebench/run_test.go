@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,14 +18,8 @@ import (
 // answers are right (run checks those itself); the figures are the machine's business.
 func TestOneRound(t *testing.T) {
 	store := testenv.Store(t)
-	binary := filepath.Join(t.TempDir(), "ragate")
-	build := exec.Command("go", "build", "-o", binary, "./cmd/ragate")
-	build.Dir = testenv.ModuleRoot(t)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	cfg := defaults
-	cfg.Program, cfg.DataDir, cfg.Rounds, cfg.clients, cfg.background = binary, store, 1, 3, 2
+	cfg.Program, cfg.DataDir, cfg.Rounds, cfg.clients, cfg.background = testenv.Program(t), store, 1, 3, 2
 	cfg.window, cfg.warm, cfg.ramp, cfg.latency, cfg.rawWindow = 500*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond
 	cfg.jobs, cfg.queries = 2, 4
 	cfg.mixed = benchmarks.Workload{Name: "short", Kind: inference.KindReranker, Texts: 4, Low: 20, High: 60}

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -159,12 +157,7 @@ func TestTheMixIsWhatItClaims(t *testing.T) {
 // A small run with the real program and models: every claim holds, and a claim that does not is found.
 func TestSmallRun(t *testing.T) {
 	store := testenv.Store(t)
-	program := filepath.Join(t.TempDir(), "ragate")
-	build := exec.Command("go", "build", "-o", program, "./cmd/ragate")
-	build.Dir = testenv.ModuleRoot(t)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := testenv.Program(t)
 	cfg := long.shortened()
 	cfg.program, cfg.dataDir, cfg.requests, cfg.good, cfg.bad, cfg.reload, cfg.sample = program, store, 250, 2*goodKinds, badKinds, 60, 2
 	var said bytes.Buffer

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,12 +23,7 @@ func benchRun(args ...string) (code int, out, errs string) {
 // A program that is started, measured in turns with another, and ended; its results are read again and compared.
 func TestBenchFromStartToComparison(t *testing.T) {
 	store, dir := testenv.Store(t), t.TempDir()
-	program, result, html, compared := filepath.Join(dir, "ragate"), filepath.Join(dir, "r.json"), filepath.Join(dir, "r.html"), filepath.Join(dir, "c.html")
-	build := exec.Command("go", "build", "-o", program, "./cmd/ragate")
-	build.Dir = testenv.ModuleRoot(t)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program, result, html, compared := testenv.Program(t), filepath.Join(dir, "r.json"), filepath.Join(dir, "r.html"), filepath.Join(dir, "c.html")
 	texts := filepath.Join(dir, "mine")
 	if err := os.Mkdir(texts, 0o755); err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package testenv finds what tests need outside their own package: the module's root and the store that `make setup` fills; and it has the few
-// functions that tests of many packages share.
+// Package testenv finds what tests need outside their own package: the module's root, the store that `make setup` fills, and the program;
+// and it has the few functions that tests of many packages share.
 // A missing store fails the test; nothing is skipped.
 package testenv
 
@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"testing"
@@ -64,4 +65,16 @@ func Cosine(a, b []float32) float64 {
 		bb += float64(b[i]) * float64(b[i])
 	}
 	return ab / math.Sqrt(aa*bb)
+}
+
+// Program builds cmd/ragate for the test and returns the file.
+func Program(t testing.TB) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "ragate")
+	build := exec.Command("go", "build", "-o", file, "./cmd/ragate")
+	build.Dir = ModuleRoot(t)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return file
 }
