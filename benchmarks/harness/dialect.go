@@ -36,7 +36,7 @@ type Answer struct {
 
 // Dialect is how a server wants to be asked, and how its answers are read.
 type Dialect struct {
-	Name, Says string
+	Name string
 	// prefixed: the server adds the model's prefix for the kind of text itself. Others get texts that begin with it, so that all run the same.
 	prefixed bool
 	calls    map[Task]call
@@ -107,12 +107,12 @@ func Dialects() []Dialect {
 	cohere[Rerank] = call{"/v2/rerank", documents, readRanking}
 
 	return []Dialect{
-		{"ragate", "this project's own, gates included; embeddings in base64", true, ragate},
-		{"tei", "text-embeddings-inference: /embed, /rerank", false, tei},
-		{"infinity", "infinity: /embeddings, /rerank", false, infinity},
-		{"jina", "Jina's shape: /v1/embeddings, /v1/rerank", false, jina},
-		{"cohere", "Cohere's shape: /v2/embed, /v2/rerank", true, cohere},
-		{"openai", "OpenAI's embeddings, as vLLM and others have them: /v1/embeddings", false, embedding(call{"/v1/embeddings", openAI, readEmbeddings})},
+		{"ragate", true, ragate}, // this project's own, gates included
+		{"tei", false, tei},      // text-embeddings-inference
+		{"infinity", false, infinity},
+		{"jina", false, jina},    // Jina's shape
+		{"cohere", true, cohere}, // Cohere's shape
+		{"openai", false, embedding(call{"/v1/embeddings", openAI, readEmbeddings})}, // OpenAI's, as vLLM and others have them
 	}
 }
 
