@@ -11,7 +11,7 @@
         to standard output, for the test that runs it: what the reference makes of texts in many scripts, of every code point, of
         a list of texts (those of Cranfield), and of pairs that are too long. Each line is a case in JSON; "kind" says what it is of.
 
-Run it from anywhere with a Python that has `tokenizers` (VERSION below); the files it writes are committed.
+Run it from anywhere with a Python that has `tokenizers` (golden_tokens.VERSION); the files it writes are committed.
 """
 
 import argparse
@@ -26,10 +26,9 @@ import tokenizers
 from tokenizers import Tokenizer, normalizers
 
 import golden_tokens
+from golden_tokens import HERE, VERSION, ranges
 
-VERSION = "0.23.3"
-HERE = pathlib.Path(__file__).resolve().parent.parent / "tokenize"
-CODE_POINTS = [c for c in range(1, 0x110000) if not 0xD800 <= c < 0xE000]
+CODE_POINTS = golden_tokens.CODE_POINTS[1:]  # a NUL separates texts
 
 
 def charsmap(keys, replacements):
@@ -119,16 +118,6 @@ def classes():
     path = HERE / "internal/graphemes/classes.txt"
     path.write_text("\n".join(out) + "\n")
     print(f"{path}: {path.stat().st_size} bytes")
-
-
-def ranges(values):
-    out = []
-    for c in sorted(values):
-        if out and out[-1][1] == c - 1:
-            out[-1][1] = c
-        else:
-            out.append([c, c])
-    return out
 
 
 MARK = "\u2581"
