@@ -105,7 +105,7 @@ func (s *step) apply(t *aligned.Text, space func(rune) bool) {
 			modified = modified || mapped
 		})
 		if modified {
-			t.Transform(changes, 0)
+			t.Transform(changes)
 		}
 	case s.find != nil:
 		t.Replace(s.find, s.with)

@@ -49,8 +49,8 @@ type Change struct {
 	N    int
 }
 
-// Transform applies changes to the text from its start, without the first removed characters. What they do not reach is cut off.
-func (t *Text) Transform(changes []Change, removed int) {
+// Transform applies changes to the text from its start. What they do not reach is cut off.
+func (t *Text) Transform(changes []Change) {
 	pos := 0
 	skip := func(n int) {
 		for ; n > 0 && pos < len(t.s); n-- {
@@ -58,7 +58,6 @@ func (t *Text) Transform(changes []Change, removed int) {
 			pos += size
 		}
 	}
-	skip(removed)
 	s := make([]byte, 0, len(t.s))
 	at := make([]Span, 0, len(t.at))
 	for _, c := range changes {
