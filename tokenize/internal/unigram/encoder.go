@@ -247,9 +247,10 @@ func (e *Encoder) closeUnknown(end int) {
 
 // Short words come again and again: their ids are kept. A cache belongs to one encoder, so that no lock is needed.
 const (
-	cacheSize  = 1 << 11 // words; 128 KiB
-	cacheBytes = 24      // of a word
-	cacheIDs   = 8       // of a word
+	cacheBits  = 11
+	cacheSize  = 1 << cacheBits // words; 128 KiB
+	cacheBytes = 24             // of a word
+	cacheIDs   = 8              // of a word
 )
 
 type cached struct {
@@ -274,7 +275,7 @@ func (e *Encoder) AppendWord(dst []int32) []int32 {
 	key := [3]uint64{binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])}
 	const mul = 0x9E3779B97F4A7C15 // 2^64 divided by the golden ratio
 	h := (key[0]^bits.RotateLeft64(key[1]*mul, 29)^bits.RotateLeft64(key[2]*mul, 41))*mul ^ uint64(n)
-	c := &e.cache[(h^h>>32)*mul>>(64-11)]
+	c := &e.cache[(h^h>>32)*mul>>(64-cacheBits)]
 	if c.key == key && int(c.len) == n {
 		e.Word = e.Word[:0]
 		return append(dst, c.ids[:c.n]...)

@@ -80,9 +80,6 @@ func New(v *Vocabulary, unk int, byteFallback bool) (*Model, error) {
 // Len is the number of pieces.
 func (m *Model) Len() int { return len(m.ends) }
 
-// Unknown is the id of the piece that stands for unknown characters.
-func (m *Model) Unknown() int32 { return m.unk }
-
 // Piece is the piece with an id, and whether there is one.
 func (m *Model) Piece(id int32) (string, bool) {
 	if id < 0 || int(id) >= len(m.ends) {
