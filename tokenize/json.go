@@ -25,7 +25,7 @@ func parseObject(field string, b []byte) (fields, error) {
 	return nil, &InvalidError{field, "not a JSON object: " + show(b)}
 }
 
-// splitObject fails on objects that are broken, and on ones that are too strange for it: names with escapes.
+// splitObject fails on what is not an object, and on objects that are broken.
 func splitObject(b []byte) (fields, bool) {
 	f := fields{}
 	i := skipSpace(b, 0)

@@ -34,12 +34,11 @@ type sentencePiece struct {
 // setFast finds out whether append can do the settings.
 func (s *sentencePiece) setFast() {
 	steps := s.steps
-	s.chars = nil
 	if len(steps) > 0 && steps[0].chars != nil {
 		s.chars, steps = steps[0].chars, steps[1:]
 	}
-	s.fast, s.oneSpace = true, true
 	p := &s.pre
+	s.oneSpace = true
 	// Whether a text begins at 0 can depend on which character the first one left comes from.
 	s.fast = p.prepend != first || !p.words
 	for _, step := range steps {
