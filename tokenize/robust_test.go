@@ -140,7 +140,12 @@ func TestInvalidUTF8CountsAsReplacement(t *testing.T) {
 }
 
 func TestConcurrentUse(t *testing.T) {
-	tk := bert(t)
+	checkConcurrentUse(t, bert(t), 200)
+}
+
+// checkConcurrentUse asserts that texts have the same ids, each up to a limit, where several goroutines take so many of them at once.
+func checkConcurrentUse(t *testing.T, tk *Tokenizer, rounds int) {
+	t.Helper()
 	texts := cranfield(t)[:40]
 	want := make([][]int32, len(texts))
 	for i, text := range texts {
@@ -150,7 +155,7 @@ func TestConcurrentUse(t *testing.T) {
 	for seed := range 8 {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(1, uint64(seed)))
-			for range 200 {
+			for range rounds {
 				i := rng.IntN(len(texts))
 				limit := rng.IntN(len(want[i]) + 2)
 				got, _ := tk.AppendIDsLimit(nil, texts[i], limit)
@@ -281,6 +286,19 @@ func parseEdited(tb testing.TB, path string, value any) *Tokenizer {
 	return tk
 }
 
+// refusedField is the field of an *UnsupportedError, "!" and that of an *InvalidError, or "" for any other error and none.
+func refusedField(err error) string {
+	var unsupported *UnsupportedError
+	var invalid *InvalidError
+	switch {
+	case errors.As(err, &unsupported):
+		return unsupported.Field
+	case errors.As(err, &invalid):
+		return "!" + invalid.Field
+	}
+	return ""
+}
+
 func TestRefusals(t *testing.T) {
 	if _, err := Parse(edited(t, "version", "1.0")); err != nil {
 		t.Fatal(err) // else all of what follows would fail for this reason
@@ -345,15 +363,7 @@ func TestRefusals(t *testing.T) {
 		{"added_tokens", append(added("Q q", obj{"normalized": true}), added("q q", obj{"normalized": true})...), "added_tokens"},
 	} {
 		tk, err := Parse(edited(t, c.path, c.value))
-		var unsupported *UnsupportedError
-		var invalid *InvalidError
-		got := ""
-		switch {
-		case errors.As(err, &unsupported):
-			got = unsupported.Field
-		case errors.As(err, &invalid):
-			got = "!" + invalid.Field
-		}
+		got := refusedField(err)
 		if got != c.field || tk != nil {
 			t.Errorf("%s = %v: error %v (%q), want one about %q", c.path, c.value, err, got, c.field)
 		}

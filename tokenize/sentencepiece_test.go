@@ -68,15 +68,7 @@ func TestSentencePieceRefusals(t *testing.T) {
 		{[]byte("not a model"), "!"},
 	} {
 		tk, err := ParseSentencePiece(c.model)
-		var unsupported *UnsupportedError
-		var invalid *InvalidError
-		got := ""
-		switch {
-		case errors.As(err, &unsupported):
-			got = unsupported.Field
-		case errors.As(err, &invalid):
-			got = "!" + invalid.Field
-		}
+		got := refusedField(err)
 		if got != c.field || tk != nil {
 			t.Errorf("%d bytes: error %v (%q), want one about %q", len(c.model), err, got, c.field)
 		}

@@ -295,27 +295,7 @@ func TestUnigramInvalidUTF8CountsAsReplacement(t *testing.T) {
 }
 
 func TestUnigramConcurrentUse(t *testing.T) {
-	tk := xlm(t)
-	texts := cranfield(t)[:40]
-	want := make([][]int32, len(texts))
-	for i, text := range texts {
-		want[i] = tk.AppendIDs(nil, text)
-	}
-	var wg sync.WaitGroup
-	for seed := range 8 {
-		wg.Go(func() {
-			rng := rand.New(rand.NewPCG(1, uint64(seed)))
-			for range 100 {
-				i := rng.IntN(len(texts))
-				limit := rng.IntN(len(want[i]) + 2)
-				got, _ := tk.AppendIDsLimit(nil, texts[i], limit)
-				if !slices.Equal(got, want[i][:min(limit, len(want[i]))]) {
-					t.Errorf("text %d differs beside others", i)
-				}
-			}
-		})
-	}
-	wg.Wait()
+	checkConcurrentUse(t, xlm(t), 100)
 }
 
 func FuzzUnigram(f *testing.F) {
@@ -412,15 +392,7 @@ func TestUnigramRefusals(t *testing.T) {
 			change[name], _ = json.Marshal(value)
 		}
 		tk, err := Parse(unigramFile(t, change))
-		var unsupported *UnsupportedError
-		var invalid *InvalidError
-		got := ""
-		switch {
-		case errors.As(err, &unsupported):
-			got = unsupported.Field
-		case errors.As(err, &invalid):
-			got = "!" + invalid.Field
-		}
+		got := refusedField(err)
 		if got != c.field || (tk == nil) != (c.field != "") {
 			t.Errorf("%v: error %v (%q), want one about %q", c.change, err, got, c.field)
 		}
