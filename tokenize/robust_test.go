@@ -90,27 +90,36 @@ func TestAllocations(t *testing.T) {
 	texts := append(cranfield(t)[:50], "", "x", "what is go", strings.Repeat("中文", 1000), strings.Repeat("!", 5000), strings.Repeat("가", 3000),
 		strings.Repeat("a ", 9000), strings.Repeat("[MASK]", 500), strings.Repeat("zq", 800), strings.Repeat("Où l’été ", 300))
 	for _, text := range texts {
-		want := tk.AppendIDs(nil, text)
-		name := text[:min(len(text), 30)]
-		check := func(how string, most float64, f func()) {
-			t.Helper()
-			if raceEnabled {
-				most++ // under the race detector, pools forget on purpose
-			}
-			if n := testing.AllocsPerRun(20, f); n > most {
-				t.Errorf("%s of %q: %v allocations, want at most %v", how, name, n, most)
-			}
-		}
-		sized := make([]int32, 0, len(want))
-		check("AppendIDs into sized memory", 0, func() { tk.AppendIDs(sized, text) })
-		check("AppendIDsLimit into sized memory", 0, func() { tk.AppendIDsLimit(sized, text, len(want)) })
-		cut := make([]int32, 0, len(want)/2)
-		check("AppendIDsLimit into memory of the limit", 0, func() { tk.AppendIDsLimit(cut, text, len(want)/2) })
-		check("AppendIDs", 2, func() { tk.AppendIDs(nil, text) })
+		want := checkAllocations(t, tk, text, 2)
 		row := make([]int32, 0, 2*len(want)+3)
-		check("Single into sized memory", 0, func() { tk.Single(row, want, Options{MaxTokens: 512}) })
-		check("Pair into sized memory", 0, func() { tk.Pair(row, want, want, Options{MaxTokens: 512}) })
+		checkAllocs(t, "Single into sized memory", text, 0, func() { tk.Single(row, want, Options{MaxTokens: 512}) })
+		checkAllocs(t, "Pair into sized memory", text, 0, func() { tk.Pair(row, want, want, Options{MaxTokens: 512}) })
 	}
+}
+
+// checkAllocs asserts that f, which does something of a text, allocates at most so often.
+func checkAllocs(t *testing.T, how, text string, most float64, f func()) {
+	t.Helper()
+	if raceEnabled {
+		most++ // under the race detector, pools forget on purpose
+	}
+	if n := testing.AllocsPerRun(20, f); n > most {
+		t.Errorf("%s of %q: %v allocations, want at most %v", how, text[:min(len(text), 30)], n, most)
+	}
+}
+
+// checkAllocations asserts that the ids of a text are put into memory of their size without another allocation, and into new memory with
+// at most so many. It returns the ids.
+func checkAllocations(t *testing.T, tk *Tokenizer, text string, most float64) []int32 {
+	t.Helper()
+	want := tk.AppendIDs(nil, text)
+	sized := make([]int32, 0, len(want))
+	checkAllocs(t, "AppendIDs into sized memory", text, 0, func() { tk.AppendIDs(sized, text) })
+	checkAllocs(t, "AppendIDsLimit into sized memory", text, 0, func() { tk.AppendIDsLimit(sized, text, len(want)) })
+	cut := make([]int32, 0, len(want)/2)
+	checkAllocs(t, "AppendIDsLimit into memory of the limit", text, 0, func() { tk.AppendIDsLimit(cut, text, len(want)/2) })
+	checkAllocs(t, "AppendIDs", text, most, func() { tk.AppendIDs(nil, text) })
+	return want
 }
 
 func TestMemoryIsTheCallers(t *testing.T) {
