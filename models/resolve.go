@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"ragate/models/graph"
 	"ragate/models/hub"
 	"ragate/models/internal/files"
@@ -460,37 +458,29 @@ type graphFacts struct {
 	ExternalData []string
 }
 
-// inspect hashes a graph file and reads what it says of itself; the hash is set also when the content cannot be understood. The file is mapped, not read: weights of a gigabyte must not become
-// garbage of the heap. Nothing returned points into the mapping.
-func inspect(file string) (graphFacts, string, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return graphFacts{}, "", err
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return graphFacts{}, "", err
-	}
-	if st.Size() == 0 || st.Size() > 1<<31 {
-		return graphFacts{}, "", fmt.Errorf("%d bytes cannot be an ONNX file, which has at most 2 GiB; larger weights stand beside it", st.Size())
-	}
-	b, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_PRIVATE)
-	if err != nil {
-		return graphFacts{}, "", err
-	}
-	defer unix.Munmap(b) //nolint:errcheck // nothing to do about it
-	sum := files.SHA256Of(b)
-	facts, err := graph.Inspect(b)
+// inspect hashes a graph file and reads what it says of itself; the hash is set also when the content cannot be
+// understood. Nothing returned points into the mapping.
+func inspect(file string) (out graphFacts, sum string, err error) {
+	err = files.Map(file, func(b []byte) error {
+		if len(b) == 0 || len(b) > 1<<31 {
+			return fmt.Errorf("%d bytes cannot be an ONNX file, which has at most 2 GiB; larger weights stand beside it", len(b))
+		}
+		sum = files.SHA256Of(b)
+		facts, err := graph.Inspect(b)
+		if err != nil {
+			return err
+		}
+		out = graphFacts{DType: strings.Clone(facts.WeightType.String()), Dynamic: facts.DynamicallyQuantized, Positions: facts.Positions}
+		for _, name := range facts.ExternalData {
+			if !files.Local(name) {
+				return fmt.Errorf("its weights are in %q, which is not a path beside it", name)
+			}
+			out.ExternalData = append(out.ExternalData, strings.Clone(name))
+		}
+		return nil
+	})
 	if err != nil {
 		return graphFacts{}, sum, err
-	}
-	out := graphFacts{DType: strings.Clone(facts.WeightType.String()), Dynamic: facts.DynamicallyQuantized, Positions: facts.Positions}
-	for _, name := range facts.ExternalData {
-		if !files.Local(name) {
-			return graphFacts{}, sum, fmt.Errorf("its weights are in %q, which is not a path beside it", name)
-		}
-		out.ExternalData = append(out.ExternalData, strings.Clone(name))
 	}
 	return out, sum, nil
 }

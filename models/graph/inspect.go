@@ -2,13 +2,10 @@ package graph
 
 import (
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"ragate/models/internal/files"
 	"ragate/models/onnxpb"
 )
 
@@ -132,25 +129,15 @@ func Inspect(model []byte) (*Facts, error) {
 // InspectFile is Inspect of the file at path, which is mapped and not read: weights of a gigabyte must not become garbage of the heap.
 // Its error names the path.
 func InspectFile(path string) (*Facts, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	st, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	var b []byte
-	if size := st.Size(); size > 0 {
-		if b, err = unix.Mmap(int(file.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_PRIVATE); err != nil {
-			return nil, &fs.PathError{Op: "mmap", Path: path, Err: err}
+	var f *Facts
+	err := files.Map(path, func(b []byte) (err error) {
+		if f, err = Inspect(b); err != nil { // no part of the facts points into the mapping: names are copied
+			return fmt.Errorf("%s: %w", path, err)
 		}
-		defer unix.Munmap(b) //nolint:errcheck // nothing to do about it
-	}
-	f, err := Inspect(b) // no part of the facts points into the mapping: names are copied
+		return nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
 	return f, nil
 }

@@ -271,3 +271,26 @@ func SHA256Of(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }
+
+// Map hands over what a file holds without reading it: weights of a gigabyte must not become garbage of the heap. The bytes are there until
+// use returns, whose error it returns as it is; an empty file has none.
+func Map(path string, use func(b []byte) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if st.Size() == 0 {
+		return use(nil)
+	}
+	b, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		return &fs.PathError{Op: "mmap", Path: path, Err: err}
+	}
+	defer unix.Munmap(b) //nolint:errcheck // nothing to do about it
+	return use(b)
+}
